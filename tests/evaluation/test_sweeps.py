@@ -19,16 +19,17 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.xdist_group("spark")
 
 POINTS = [encode(ChannelRun(2, loss, bursts=1)) for loss in (0.0, 0.1)]
+TASKS = [(point, seed) for seed in range(4) for point in POINTS]
 BROKEN = encode(ChannelRun(2, 0.0, "nonsense"))
 
 
 def test_a_sweep_that_was_stopped_goes_on(spark: SparkSession, tmp_path: Path) -> None:
-    first = Sweep(spark, "channels", tmp_path).run(POINTS, range(4))
+    first = Sweep(spark, "channels", tmp_path).run(TASKS)
     begun, once = next(first), next(first)
     assert (begun.done, begun.total) == (0, 8)
     assert 0 < once.done < 8
     first.close()  # as a kill between two waves would; a wave that was under way is run again
-    later = list(Sweep(spark, "channels", tmp_path).run(POINTS, range(4)))
+    later = list(Sweep(spark, "channels", tmp_path).run(TASKS))
     assert later[0].done == once.done
     assert later[0].left_s > 0
     assert (later[-1].done, later[-1].left_s) == (8, 0.0)
@@ -39,7 +40,7 @@ def test_a_sweep_that_was_stopped_goes_on(spark: SparkSession, tmp_path: Path) -
 
 
 def test_a_failing_seed_is_a_row(spark: SparkSession, tmp_path: Path) -> None:
-    progress = list(Sweep(spark, "channels", tmp_path).run([BROKEN, POINTS[0]], range(1)))
+    progress = list(Sweep(spark, "channels", tmp_path).run([(BROKEN, 0), (POINTS[0], 0)]))
     assert (progress[-1].done, progress[-1].failed) == (2, 1)
     failed = [row for row in Sweep(spark, "channels", tmp_path).results() if row.error]
     assert [row.replay for row in failed] == [f"unerring evaluate channels --point '{BROKEN}' --seed 0"]
@@ -48,7 +49,7 @@ def test_a_failing_seed_is_a_row(spark: SparkSession, tmp_path: Path) -> None:
 def test_results_of_other_code_are_not_mixed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    list(Sweep(spark, "channels", tmp_path).run(POINTS[:1], range(1)))
+    list(Sweep(spark, "channels", tmp_path).run(TASKS[:1]))
     monkeypatch.setattr("unerring.evaluation.sweeps.code_digest", lambda: "other")
     with pytest.raises(CallerError, match="other code"):
         Sweep(spark, "channels", tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +21,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from unerring.evaluation import Claim, Summary, claims_of, experiment, run_one
+from unerring.evaluation import COLUMNS, Row, Summary, claims_of, experiment, renew, run_one, seconds_of
 from unerring.model import CallerError
 
 SHOWN_MAX = 5
@@ -31,8 +32,11 @@ out = Console(highlight=False, soft_wrap=True)
 
 def command(
     paper: Annotated[str, typer.Argument(help="correlation, processes or channels.")],
-    runs: Annotated[int, typer.Option(min=1, help="Runs of each point, each with its own seed.")] = 20,
-    full: Annotated[bool, typer.Option("--full", help="Run the papers' whole grid; takes a night.")] = False,
+    runs: Annotated[int | None, typer.Option(min=1, help="Runs of each point; 3, with --full 20.")] = None,
+    full: Annotated[bool, typer.Option("--full/--quick", help="Hours and every point, or minutes.")] = False,
+    first: Annotated[int, typer.Option("--from", min=0, help="The seed of the first run of each point.")] = 0,
+    estimate: Annotated[bool, typer.Option("--estimate", help="Say how long it would take, and stop.")] = False,
+    page: Annotated[Path | None, typer.Option(help="Also renew the tables of this page of documentation.")] = None,
     data: Annotated[Path, typer.Option(help="Folder of results, tables and figures.")] = Path("unerring-data"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Remove earlier results.")] = False,
     master: Annotated[str, typer.Option(help="The Spark master, such as local[*] or spark://HOST:PORT.")] = "local[*]",
@@ -40,7 +44,11 @@ def command(
     seed: Annotated[int | None, typer.Option(min=0, help="The seed of that run.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")] = False,
 ) -> None:
-    """Repeat a paper's evaluation. If it was killed, it continues. Exit code 1: a run or a claim failed."""
+    """Repeat a paper's evaluation. If it was killed, it continues. Exit code 1: a run failed.
+
+    Every figure and statement of the paper becomes a row: what it says, what was measured with the product's settings
+    and with the paper's own rules, and a verdict. That a result is not reproduced is a result.
+    """
     evaluation = experiment(paper)
     if bool(point) != (seed is not None):
         raise CallerError("--point and --seed select one run; give both or neither")
@@ -49,17 +57,30 @@ def command(
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(measured)).decode() + "\n")
         raise typer.Exit(1 if measured.error else 0)
     folder = data / "evaluation" / paper
-    summary = _sweep(paper, folder, evaluation.points(full), range(runs), fresh, master, as_json)
+    tasks = evaluation.tasks(runs or (20 if full else 3), full, first)
+    core_s = sum(seconds_of(evaluation.decode(one)) for one, _ in tasks)
+    text = f"{len(tasks):,} runs of {len({one for one, _ in tasks})} points, about {_long(core_s)} of one core"
+    if estimate:
+        out.print(text)
+        return
+    Console(stderr=True).print(text)
+    summary = _sweep(paper, folder, tasks, fresh, master, as_json)
     made = _write(summary, folder)
+    if page is not None:
+        renew(page, summary)
     claims = claims_of(summary)
     if as_json:
         sys.stdout.write(msgspec.json.encode(_json(summary, claims, made)).decode() + "\n")
     else:
         _show(summary, claims, made)
-    raise typer.Exit(1 if summary.failed or any(claim.holds is False for claim in claims) else 0)
+    raise typer.Exit(1 if summary.failed else 0)
 
 
-def _sweep(paper: str, folder: Path, points: list[str], seeds: range, fresh: bool, master: str, quiet: bool) -> Summary:
+def _long(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} h" if seconds > 5400 else f"{seconds / 60:.0f} min"
+
+
+def _sweep(paper: str, folder: Path, tasks: list[tuple[str, int]], fresh: bool, master: str, quiet: bool) -> Summary:
     from unerring.evaluation import Sweep
     from unerring.pipeline import SparkConfig, start
 
@@ -70,13 +91,13 @@ def _sweep(paper: str, folder: Path, points: list[str], seeds: range, fresh: boo
     try:
         sweep = Sweep(spark, paper, folder / "results", fresh)
         with Bar(*columns, *more, console=Console(stderr=True), disable=quiet) as bar:
-            task = bar.add_task(paper, total=len(points) * len(seeds), left="")
-            for progress in sweep.run(points, seeds):
+            task = bar.add_task(paper, total=len(tasks), left="")
+            for progress in sweep.run(tasks):
                 left = f"{progress.left_s / 60:.1f} min left" if progress.left_s else ""
                 failed = f", {progress.failed} failed" if progress.failed else ""
                 bar.update(task, completed=progress.done, left=left + failed)
-        wanted = set(points)
-        kept = [one for one in sweep.results() if one.point in wanted and one.seed in seeds]
+        wanted = set(tasks)
+        kept = [one for one in sweep.results() if (one.point, one.seed) in wanted]
     finally:
         spark.stop()
     return Summary(experiment(paper), kept)
@@ -90,30 +111,44 @@ def _write(summary: Summary, folder: Path) -> list[Path]:
     return [table, *draw(summary, folder / "figures")]
 
 
-def _json(summary: Summary, claims: list[Claim], made: list[Path]) -> dict[str, Any]:
+def _json(summary: Summary, claims: list[Row], made: list[Path]) -> dict[str, Any]:
     return {
         "evaluation": summary.experiment.name,
-        "points": len(summary.by_point),
-        "runs": sum(map(len, summary.by_point.values())),
-        "seconds_of_one_core": round(sum(m.seconds for rows in summary.by_point.values() for m in rows), 1),
+        "points": len(summary.means),
+        "runs": summary.count,
+        "seconds_of_one_core": round(summary.seconds, 1),
         "failed": summary.failed,
-        "claims": claims,
+        "claims": [
+            {"place": row.claim.place, "says": row.claim.says, "measured": row.measured, "verdicts": row.verdicts}
+            for row in claims
+        ],
         "files": [str(path) for path in made],
     }
 
 
-def _show(summary: Summary, claims: list[Claim], made: list[Path]) -> None:
-    table = Table("claim", "the paper, or the aim", "measured", "", show_lines=True)
-    words = {True: "[green]holds[/green]", False: "[red]does not hold[/red]", None: "[yellow]not measured[/yellow]"}
-    for claim in claims:
-        table.add_row(escape(claim.sentence), escape(claim.expected), escape(claim.measured), words[claim.holds])
+def _show(summary: Summary, claims: list[Row], made: list[Path]) -> None:
+    table = Table("where", "the paper, or the aim", *COLUMNS.values(), show_lines=True)
+    for row in claims:
+        cells = [_cell(row, column) for column in COLUMNS]
+        table.add_row(escape(row.claim.place), escape(row.claim.says), *cells)
     out.print(table)
-    rows = [one for rows in summary.by_point.values() for one in rows]
-    seconds = sum(one.seconds for one in rows)
-    out.print(f"{len(rows)} runs of {len(summary.by_point)} points, {seconds / 60:.1f} min of one core")
+    counts = Counter(row.verdict for row in claims)
+    out.print(", ".join(f"{count} {verdict}" for verdict, count in counts.most_common()))
+    out.print(f"{summary.count} runs of {len(summary.means)} points, {summary.seconds / 60:.1f} min of one core")
     for failed in summary.failed[:SHOWN_MAX]:
         out.print(f"[red]seed {failed.seed} failed[/red]: {escape(failed.error)}")
         out.print(f"  replay it: {failed.replay}", markup=False)
     if len(summary.failed) > SHOWN_MAX:
         out.print(f"and {len(summary.failed) - SHOWN_MAX} more failing runs in the results")
     out.print(f"{made[0]}, and {len(made) - 1} figures in {made[0].parent / 'figures'}")
+
+
+COLOURS = {"reproduced": "green", "better": "green", "not reproduced": "red"}
+
+
+def _cell(row: Row, column: str) -> str:
+    if column not in row.verdicts:
+        return ""
+    verdict = row.verdicts[column]
+    colour = COLOURS.get(verdict, "yellow")
+    return f"{escape(row.measured.get(column, ''))} [{colour}]{verdict}[/{colour}]"

@@ -1,6 +1,6 @@
 """What other packages import of evaluation. This is the list; `__init__.py` loads it when it is used."""
 
-from .claims import Claim as Claim, claims_of as claims_of
+from .claims import CLAIMS as CLAIMS, Claim as Claim, Row as Row, claims_of as claims_of
 from .correlation import Factory as Factory, FactoryRun as FactoryRun
 from .dead_link import Severed as Severed
 from .figures import draw as draw
@@ -10,7 +10,9 @@ from .grids import (
     Measured as Measured,
     experiment as experiment,
     run_one as run_one,
+    seconds_of as seconds_of,
 )
+from .page import COLUMNS as COLUMNS, renew as renew
 from .summary import Summary as Summary
 from .sweeps import Sweep as Sweep
 

@@ -14,6 +14,7 @@ for a network is pushes, requests and replays.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
@@ -154,12 +155,15 @@ class Channel:
             "events": events,
             "pushes": pushes,
             "heartbeats": heartbeats,
+            "heartbeats_per_event": heartbeats / events,
             "nacks": nacks,
             "replays": replays,
             "acks": acks,
             "messages_per_event": (pushes + nacks + replays + acks) / events,
             "added_per_event": (pushes - events + nacks + replays + acks) / events,
             "lost": world.lost,
+            "lost_pushes": world.pushes_lost,
+            "out_of_order": sum(b != a + 1 for got in self.delivered.values() for a, b in pairwise((0, *got))),
             "repair_per_loss": (nacks + replays + pushes - events) / max(1, world.lost),
             "delay_ms_mean": sum(delays_us) / len(delays_us) / MILLISECOND_US,
             "delay_ms_p50": delays_us[len(delays_us) // 2] / MILLISECOND_US,

@@ -1,322 +1,290 @@
-"""The papers' claims in words and numbers, and what a sweep measured for each."""
+"""Claims as data: what a paper says, which measurements answer it, and a judge that can say yes and no.
+
+A claim has a judge and, for each column, the measurements that the judge is given. The column *ours* has the product's
+settings; *paper* the paper's own lists and rules, where they differ. Every judge knows measurements that it must accept
+and such that it must refuse (`accepts`, `refuses`): a test puts both into a sweep's results, for every claim.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Final, Protocol
 
 import msgspec
 
-from unerring.evaluation.correlation import SETTINGS
-from unerring.evaluation.processes import MASTERS
-from unerring.evaluation.summary import Summary, like
+from unerring.evaluation.fits import POINTS_MIN, SHAPES, fits
+from unerring.evaluation.summary import Mean, Summary
+
+OURS: Final = "ours"
+PAPER: Final = "paper"
+REPRODUCED: Final = "reproduced"
+BETTER: Final = "better"
+NOT_REPRODUCED: Final = "not reproduced"
+NOT_COMPARABLE: Final = "not comparable"
+NOT_MEASURED: Final = "not measured"
+
+Numbers = Sequence[tuple[float, Mean]]
+"""Where on the axis, and what was measured there. A cell without an axis is at 0, 1, 2, ..."""
+Found = tuple[str, bool]
+"""What was measured, in words, and whether the sentence holds of it."""
+
+
+class Query(msgspec.Struct, frozen=True):
+    """One measurement of the points that `where` takes: along `x`, or at the one point without it."""
+
+    what: str
+    where: Callable[[Any], bool]
+    x: str = ""
+
+    def ask(self, summary: Summary) -> Numbers:
+        if self.x:
+            return [one for one in summary.series(self.x, self.what, self.where) if not math.isnan(one[1].value)]
+        return [(0.0, summary.cell(self.what, self.where))]
+
+
+class Judge(Protocol):
+    """Says whether a sentence holds of numbers."""
+
+    least: int
+    """Numbers that it needs."""
+
+    def __call__(self, numbers: Numbers) -> Found: ...
+
+    def accepts(self, xs: Sequence[float]) -> Sequence[float]: ...
+
+    def refuses(self, xs: Sequence[float]) -> Iterator[tuple[str, Sequence[float]]]: ...
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """The points follow this shape rather than the three others, and it rises."""
+
+    shape: str = "linear"
+    unit: str = ""
+    least: int = POINTS_MIN
+
+    def __call__(self, numbers: Numbers) -> Found:
+        xs, ys = [x for x, _ in numbers], [one.value for _, one in numbers]
+        made = fits(xs, ys)
+        ends = f"{spread(numbers[0][1])} to {spread(numbers[-1][1])}{self.unit}"
+        holds = made.best == self.shape and (made.line.slope > 0) == (self.shape != "constant")
+        return f"{ends}; R²: {made.text()}", holds
+
+    def accepts(self, xs: Sequence[float]) -> Sequence[float]:
+        return self._curve(xs, self.shape)
+
+    def refuses(self, xs: Sequence[float]) -> Iterator[tuple[str, Sequence[float]]]:
+        for other in SHAPES:
+            if other != self.shape:
+                yield other, self._curve(xs, other)
+        yield "falling", [-y for y in self._curve(xs, self.shape)] if self.shape != "constant" else [-x for x in xs]
+
+    def _curve(self, xs: Sequence[float], shape: str) -> Sequence[float]:
+        # A little noise, the same each time: a measured curve is never exact.
+        top = max(map(abs, xs)) or 1.0
+        noise = [0.0 if shape == "constant" else 0.004 * (-1) ** n for n in range(len(xs))]
+        return [100.0 * (1 + SHAPES[shape](x / top) + small) for x, small in zip(xs, noise, strict=True)]
+
+
+class Within(msgspec.Struct, frozen=True):
+    """A value lies in a band around the paper's number. `form` makes the value of the cells."""
+
+    low: float
+    high: float
+    unit: str = ""
+    form: str = "level"
+    """level: the cell. saving: 1 - second / first, in percent. over: the cell less 100. ratio: second / first.
+    gone: what the second saves of what the first has above the third, in percent."""
+
+    @property
+    def least(self) -> int:
+        return {"level": 1, "over": 1, "gone": 3}.get(self.form, 2)
+
+    def __call__(self, numbers: Numbers) -> Found:
+        cells = [one.value for _, one in numbers]
+        value = self._value(cells)
+        shown = f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+        if self.form in ("level", "over") and not math.isnan(numbers[0][1].half):
+            shown += f" ± {numbers[0][1].half:.2g}"
+        elif self.form not in ("level", "over"):
+            shown += f"{self.unit} (of {', '.join(spread(one) for _, one in numbers)})"
+            return shown, self.low <= value <= self.high
+        return f"{shown}{self.unit}", self.low <= value <= self.high
+
+    def _value(self, cells: Sequence[float]) -> float:
+        first, second = cells[0], cells[1] if len(cells) > 1 else math.nan
+        match self.form:
+            case "saving":
+                return 100 * (1 - second / first) if first else math.nan
+            case "over":
+                return first - 100
+            case "ratio":
+                return second / first if first else math.nan
+            case "gone":
+                above = first - cells[2]
+                return 100 * (first - second) / above if above else math.nan
+        return first
+
+    def _cells(self, value: float) -> Sequence[float]:
+        return {
+            "saving": (100.0, 100.0 - value),
+            "over": (100.0 + value,),
+            "ratio": (100.0, 100.0 * value),
+            "gone": (110.0, 110.0 - value / 10, 100.0),
+        }.get(self.form, (value,))
+
+    def accepts(self, xs: Sequence[float]) -> Sequence[float]:
+        return self._cells((self.low + self.high) / 2)
+
+    def refuses(self, xs: Sequence[float]) -> Iterator[tuple[str, Sequence[float]]]:
+        middle = (self.low + self.high) / 2
+        far = max(0.2 * abs(middle), (self.high - self.low) * 0.51)
+        yield "20 % more, or what is above the band", self._cells(middle + far)
+        yield "20 % less, or what is below the band", self._cells(middle - far)
+
+
+def about(number: float, unit: str = "", form: str = "level", part: float = 0.15) -> Within:
+    """The paper's number, 15 % up or down."""
+    return Within(number * (1 - part), number * (1 + part), unit, form)
+
+
+class Less(msgspec.Struct, frozen=True):
+    """Each number is less than the next, by more than a hundredth of it."""
+
+    names: tuple[str, ...]
+    unit: str = ""
+
+    @property
+    def least(self) -> int:
+        return len(self.names)
+
+    def __call__(self, numbers: Numbers) -> Found:
+        cells = [one.value for _, one in numbers]
+        named = zip(self.names, (one for _, one in numbers), strict=True)
+        shown = "; ".join(f"{name}: {spread(one)}{self.unit}" for name, one in named)
+        return shown, all(b - a > 0.01 * abs(b) for a, b in pairwise(cells))
+
+    def accepts(self, xs: Sequence[float]) -> Sequence[float]:
+        return [100.0 * 1.2**n for n in range(len(self.names))]
+
+    def refuses(self, xs: Sequence[float]) -> Iterator[tuple[str, Sequence[float]]]:
+        yield "the other way round", [100.0 * 0.8**n for n in range(len(self.names))]
+        yield "all equal", [100.0] * len(self.names)
+
+
+class Jump(msgspec.Struct, frozen=True):
+    """The largest step of a curve is the one that ends at `at`, and it is more than twice the mean of the others."""
+
+    at: float
+    unit: str = ""
+    least: int = 4
+
+    def __call__(self, numbers: Numbers) -> Found:
+        steps = {x: after.value - before.value for (_, before), (x, after) in pairwise(numbers)}
+        there = steps.get(self.at, math.nan)
+        others = [step for x, step in steps.items() if x != self.at]
+        usual = math.fsum(others) / len(others)
+        shown = f"{there:+.3g}{self.unit} at {self.at:g}, {usual:+.3g}{self.unit} at the others on average"
+        return shown, there == max(steps.values()) and there > 2 * max(usual, 0.0)
+
+    def accepts(self, xs: Sequence[float]) -> Sequence[float]:
+        return [100.0 + x + (50.0 if x >= self.at else 0.0) for x in xs]
+
+    def refuses(self, xs: Sequence[float]) -> Iterator[tuple[str, Sequence[float]]]:
+        yield "a straight line", [100.0 + 50 * x for x in xs]
+        yield "no step at all", [100.0] * len(xs)
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """One sentence of a paper (or of ours, about doing better), and what was measured."""
+    """One sentence or figure of a paper, or one of ours about doing better."""
 
-    sentence: str
-    expected: str
-    measured: str
-    holds: bool | None
-    """None: the sweep has no points for it."""
-
-
-def claims_of(summary: Summary) -> list[Claim]:
-    """All claims of the sweep's paper."""
-    derive = {"correlation": _correlation, "processes": _processes, "channels": _channels}[summary.experiment.name]
-    return list(derive(summary))
-
-
-def _claim(sentence: str, expected: str, measured: str, holds: bool, *numbers: float) -> Claim:
-    known = not any(math.isnan(number) for number in numbers)
-    return Claim(sentence, expected, measured if known else "not measured", holds if known else None)
+    place: str
+    says: str
+    """The paper's result, in our words."""
+    how: str
+    """How it is measured, and with which parameters."""
+    judge: Any = None
+    """None: it cannot be compared, and `how` says why."""
+    columns: Mapping[str, tuple[Query, ...]] = {}
+    less_is_better: bool = False
+    """A count of something unwanted: where ours has less than the paper's rules have, it is better."""
+    ours: bool = False
+    """Not the paper's sentence, but ours about doing better on its axes."""
+    chosen: str = ""
+    """An input that was chosen and decides this."""
 
 
-PAPER_P_MAX: Final = 0.001
-"""Figures 5 and 6 go up to there; what ours saves is also measured above."""
+class Row(msgspec.Struct, frozen=True):
+    """A claim beside what a sweep measured."""
 
-# ---- correlation -----------------------------------------------------------------------------------------------------
+    claim: Claim
+    measured: Mapping[str, str]
+    verdicts: Mapping[str, str]
 
-
-def _correlation(summary: Summary) -> Iterator[Claim]:
-    plain = [
-        run for run in summary.runs.values() if not run.durable and run.setting == "plain" and run.p_fail <= PAPER_P_MAX
-    ]
-    most = max((run.p_fail for run in plain), default=0.0)
-    top = max((run.f for run in plain), default=0)
-    fs = sorted({run.f for run in plain})
-    swept = max(fs, key=lambda f: sum(run.f == f for run in plain), default=0)
-    """The number of replicas that was measured at the most rates."""
-
-    def at(f: int, p: float, durable: bool = False, setting: str = "") -> Any:
-        return like(f=f, p_fail=p, durable=durable, setting=setting or ("ours" if durable else "plain"))
-
-    for what, figure in (("duplicates", "5a"), ("leader_messages", "5b")):
-        line = summary.line("f", what, like(p_fail=most, durable=False, setting="plain"))
-        yield _claim(
-            f"Figure {figure}: {what.replace('_', ' ')} grow linearly with the replicas (p = {most:g})",
-            "a straight line",
-            f"{line.slope:,.0f} more for each, R² = {line.r2:.3f}",
-            line.r2 >= 0.85,
-            line.r2,
-        )
-    for what, figure in (("duplicates", "6a"), ("leader_messages", "6b")):
-        line = summary.line("p_fail", what, lambda run: run in plain and run.f == swept)
-        yield _claim(
-            f"Figure {figure}: {what.replace('_', ' ')} grow linearly with the failure rate (f = {swept})",
-            "a straight line",
-            f"{line.slope / 1000:,.0f} more for each 0.1 %, R² = {line.r2:.3f}",
-            line.r2 >= 0.85 and line.slope > 0,
-            line.r2,
-        )
-    messages = summary.value("event_messages", at(0, 0.0))
-    yield _claim(
-        "Section VI: event messages without replication",
-        "more than 170 000",
-        f"{messages:,.0f}",
-        messages > 170_000,
-        messages,
-    )
-    extra = summary.value("duplicates", at(top, most)) / summary.value("event_messages", at(top, most))
-    yield _claim(
-        f"Section VIII: duplicates are marginal against all event messages (f = {top}, p = {most:g})",
-        "marginal",
-        f"{100 * extra:.2f} %",
-        extra < 0.05,
-        extra,
-    )
-    counts = [summary.value("leader_count", at(run.f, run.p_fail)) for run in plain]
-    yield _claim(
-        "Figure 7: the average leader count is close to 1",
-        "close to 1",
-        f"{min(counts, default=math.nan):.3f} to {max(counts, default=math.nan):.3f}",
-        all(0.97 <= count <= 1.03 for count in counts),
-        *counts[:1],
-    )
-    fragile = [summary.value("leader_count", at(f, 0.1, True)) for f in (0, 2)]
-    yield _claim(
-        "Figure 7: it falls below 1 where nodes are very unreliable (p = 0.1), less so with more replicas",
-        "below 1",
-        f"{fragile[0]:.3f} without replicas, {fragile[1]:.3f} with f = 2",
-        fragile[0] < 0.95 and fragile[0] < fragile[1],
-        *fragile,
-    )
-    alone, three, bare = (summary.value("latency_ms_mean", at(f, p, True)) for f, p in ((0, 0.005), (2, 0.1), (0, 0.1)))
-    yield _claim(
-        "Figure 8: latency of three replicas at p = 0.1 is almost that of no replicas at p = 0.005",
-        "almost the same",
-        f"{three:.0f} ms against {alone:.0f} ms (without replicas at p = 0.1: {bare:.0f} ms)",
-        three < 2 * alone and three < bare / 2,
-        alone,
-        three,
-        bare,
-    )
-    compared = {(run.f, run.p_fail) for run in summary.runs.values() if run.setting == "ours, resending at once"}
-    for f, p in sorted(compared):
-        duplicates = [summary.value("duplicates", at(f, p, setting=setting)) for setting in SETTINGS]
-        delays = [summary.value("latency_ms_mean", at(f, p, setting=setting)) for setting in SETTINGS]
-        yield _claim(
-            f"Better: acks gossiped for each receiver save duplicates, asking first nearly all (f = {f}, p = {p:g})",
-            "fewer than with lists of completely acknowledged events",
-            "; ".join(f"{s}: {n:,.1f} ({ms:.1f} ms)" for s, n, ms in zip(SETTINGS, duplicates, delays, strict=True)),
-            duplicates[2] < duplicates[1] < duplicates[0] and duplicates[3] < duplicates[1],
-            *duplicates,
-        )
+    @property
+    def verdict(self) -> str:
+        """Of the product's settings, or of the only column there is."""
+        return self.verdicts.get(OURS) or next(iter(self.verdicts.values()), NOT_COMPARABLE)
 
 
-def _wide(where: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Degrees from 5 on: the paper finds the line there."""
-    return lambda run: where(run) and run.degree > 3
+def spread(one: Mean) -> str:
+    """A mean with half of its 95 % interval."""
+    value = f"{one.value:,.3g}" if abs(one.value) < 1000 else f"{one.value:,.0f}"
+    return value if math.isnan(one.half) or not one.half else f"{value} ± {one.half:.2g}"
 
 
-# ---- processes -------------------------------------------------------------------------------------------------------
-
-
-def _processes(summary: Summary) -> Iterator[Claim]:
-    def at(degree: int, approach: str, failures: int = 0, network: str = "EC2", masters: int = 0) -> Any:
-        return like(degree=degree, approach=approach, failures=failures, network=network, masters=masters)
-
-    for degree, percent in ((3, 5), (17, 10)):
-        over = summary.value("execution_percent", at(degree, "passive")) - 100
-        yield _claim(
-            f"Figure 7: passive replication delays the execution at degree {degree}",
-            f"{percent} %",
-            f"{over:.1f} %",
-            percent / 2.5 <= over <= percent * 1.5,
-            over,
-        )
-    plain = summary.value("state_messages", at(3, "passive"))
-    for approach, part, low, high in (
-        ("cost model at 500 ms", "a third", 0.25, 0.45),
-        ("cost model at 10000 ms", "more than half", 0.5, 1.0),
+def row_of(claim: Claim, summary: Summary) -> Row:
+    """Judge a claim, column by column."""
+    if claim.judge is None:
+        return Row(claim, {}, {OURS: NOT_COMPARABLE})
+    measured: dict[str, str] = {}
+    verdicts: dict[str, str] = {}
+    numbers = {
+        column: [n for query in queries for n in query.ask(summary)] for column, queries in claim.columns.items()
+    }
+    for column, known in numbers.items():
+        if len(known) < claim.judge.least or any(math.isnan(one.value) for _, one in known):
+            measured[column], verdicts[column] = NOT_MEASURED, NOT_MEASURED
+            continue
+        measured[column], holds = claim.judge(known)
+        verdicts[column] = (BETTER if claim.ours else REPRODUCED) if holds else NOT_REPRODUCED
+    if (
+        claim.less_is_better
+        and verdicts.get(OURS) == NOT_REPRODUCED
+        and verdicts.get(PAPER) not in (None, NOT_MEASURED)
     ):
-        saved = 1 - summary.value("state_messages", at(3, approach)) / plain
-        yield _claim(
-            f"Figure 8: the {approach} saves state replication messages",
-            part,
-            f"{100 * saved:.0f} %",
-            low <= saved <= high,
-            saved,
-        )
-    for approach in ("passive", "cost model at 500 ms", "active"):
-        line = summary.line(
-            "degree",
-            "state_messages",
-            like(approach=approach, failures=0, network="EC2"),
-        )
-        yield _claim(
-            f"Figure 8: messages of {approach} grow linearly with the degree",
-            "linear",
-            f"R² = {line.r2:.4f}",
-            line.r2 > 0.98,
-            line.r2,
-        )
-    for degree, percent in ((3, 200), (9, 800), (17, 1600)):
-        cost = summary.value("compensation_percent", at(degree, "active"))
-        yield _claim(
-            f"Figure 7: active replication compensates without any failure at degree {degree}",
-            f"{percent} %",
-            f"{cost:.0f} %",
-            abs(cost - percent) < 0.01 * percent,
-            cost,
-        )
-    lone, replicated = (summary.value("execution_percent", at(d, a, 1)) for d, a in ((1, "none"), (3, "passive")))
-    yield _claim(
-        "Section VI: with a single failure any replication is worth its overhead",
-        "faster than without replicas",
-        f"{replicated:.0f} % of the time against {lone:.0f} %",
-        replicated < lone,
-        lone,
-        replicated,
-    )
-    for what, (short, long), name in (
-        ("replication_ms", (80, 120), "state replication"),
-        ("view_change_ms", (140, 220), "a view change"),
-    ):
-        masters = 0 if what == "replication_ms" else MASTERS
-        line = summary.line(
-            "degree",
-            what,
-            _wide(like(approach="passive", failures=0, network="PlanetLab", masters=masters)),
-        )
-        ends = [summary.value(what, at(d, "passive", 0, "PlanetLab", masters)) for d in (3, 33)]
-        yield _claim(
-            f"Figure 9: {name} on PlanetLab takes linearly longer from degree 5 to 33",
-            f"{short} to {long} ms",
-            f"{ends[0]:.0f} to {ends[1]:.0f} ms, R² = {line.r2:.3f}",
-            line.slope > 0 and line.r2 > 0.8 and ends[1] < 1.5 * long,
-            line.r2,
-            *ends,
-        )
-    near = [summary.value("replication_ms", at(17, "passive")), summary.value("view_change_ms", at(17, "passive", 10))]
-    yield _claim(
-        "Figure 9: on EC2 at degree 17 a state replication and a view change take",
-        "below 10 ms; about 50 ms",
-        f"{near[0]:.1f} ms; {near[1]:.0f} ms",
-        near[0] < 10 and not near[1] > 60,
-        near[0],
-    )
-    masked = [summary.value("execution_percent", at(17, "passive", k, "PlanetLab")) for k in (0, 10)]
-    single = [summary.value("execution_percent", at(1, "none", k, "PlanetLab")) for k in (0, 10)]
-    yield _claim(
-        "Figure 10: degree 17 remains unaffected by 10 failures, a single node does not",
-        "unaffected",
-        f"{masked[0]:.0f} % to {masked[1]:.0f} % at degree 17, {single[0]:.0f} % to {single[1]:.0f} % without replicas",
-        masked[1] - masked[0] < 0.2 * (single[1] - single[0]),
-        *masked,
-        *single,
-    )
-    for threshold in ("500 ms", "10000 ms"):
-        kinds = ("cost model", "greedy", "ours")
-        sent = [summary.value("state_messages", at(3, f"{kind} at {threshold}")) for kind in kinds]
-        undone = [summary.value("compensation_percent", at(3, f"{kind} at {threshold}", 10)) for kind in kinds]
-        yield _claim(
-            f"Better: fewer state replication messages at the same failover bound of {threshold} (degree 3)",
-            "fewer than the paper's grouping",
-            f"{sent[0]:.0f} as in the paper, {sent[2]:.0f} ours; with 10 failures it compensates {undone[0]:.1f} %, "
-            f"filled groups {undone[1]:.1f} %, ours {undone[2]:.1f} %",
-            sent[2] < sent[0],
-            *sent,
-        )
+        sums = {column: math.fsum(one.value for _, one in known) for column, known in numbers.items()}
+        if sums[OURS] < 0.8 * sums[PAPER]:
+            verdicts[OURS] = BETTER
+    return Row(claim, measured, verdicts)
 
 
-# ---- channels --------------------------------------------------------------------------------------------------------
+def claims_of(summary: Summary) -> list[Row]:
+    """All claims of the sweep's paper, judged."""
+    return [row_of(claim, summary) for claim in CLAIMS[summary.experiment.name]()]
 
 
-def _channels(summary: Summary) -> Iterator[Claim]:
-    def at(consumers: int, loss: float, setting: str, reorders: bool = False) -> Any:
-        return like(consumers=consumers, loss=loss, setting=setting, reorders=reorders)
+def _correlation() -> tuple[Claim, ...]:
+    from unerring.evaluation.correlation_claims import CLAIMS as claims
 
-    for setting in ("paper", "ours"):
-        series = summary.series(
-            "consumers",
-            "added_per_event",
-            like(loss=0.0, setting=setting, reorders=False),
-        )
-        most = max((one.value for _, one in series), default=math.nan)
-        yield _claim(
-            f"Section 3: without loss no message is added, whatever the number of consumers ({setting})",
-            "0 for each event",
-            f"{most:g} for each event, 1 to {max((x for x, _ in series), default=0):g} consumers",
-            most == 0,
-            most,
-        )
-    beats = summary.value("heartbeats", at(16, 0.0, "ours")) / summary.value("events", at(16, 0.0, "ours"))
-    yield _claim(
-        "Ours, counted apart: a heartbeat after a burst", "sporadic", f"{beats:.3f} for each event", beats < 0.1, beats
-    )
-    repair = summary.value("repair_per_loss", at(1, 0.05, "paper"))
-    yield _claim(
-        "Section 3.2: a lost message costs a request and a replay",
-        "2 messages",
-        f"{repair:.2f}",
-        1.5 < repair < 2.6,
-        repair,
-    )
-    for setting in ("paper", "ours"):
-        line = summary.line("loss", "delay_ms_mean", like(consumers=16, setting=setting, reorders=False))
-        yield _claim(
-            f"Delay grows with the loss rate ({setting}, 16 consumers)",
-            "no number is given",
-            f"{line.intercept:.2f} ms and {line.slope / 100:.2f} ms for each percent, R² = {line.r2:.3f}",
-            line.slope > 0,
-            line.r2,
-        )
-    acks = [
-        summary.value("acks", at(n, 0.0, "registered")) / summary.value("events", at(n, 0.0, "registered"))
-        for n in (1, 64)
-    ]
-    yield _claim(
-        "Section 3: acknowledgements would cost O(n); ours come at intervals, for registered consumers only",
-        "n for each event",
-        f"{acks[0]:.2f} at 1 consumer, {acks[1]:.1f} at 64",
-        acks[1] < 64,
-        *acks,
-    )
-    theirs, ours = (summary.value("repair_per_loss", at(64, 0.05, s)) for s in ("paper", "ours"))
-    yield _claim(
-        "Better: with 64 consumers that lack the same, one push repairs many (loss 5 %)",
-        "fewer messages for each loss",
-        f"{theirs:.2f} as in the paper, {ours:.2f} ours",
-        ours < theirs,
-        theirs,
-        ours,
-    )
-    late = [summary.value("nacks", at(16, 0.0, s, True)) for s in ("paper", "ours")]
-    yield _claim(
-        "Better: a service that only reorders is not asked for what is on its way (16 consumers, 1000 events)",
-        "fewer needless requests",
-        f"{late[0]:.0f} as in the paper, {late[1]:.0f} ours",
-        late[1] < late[0],
-        *late,
-    )
-    unnoticed = [summary.value("unnoticed", at(64, 0.1, s)) for s in ("paper", "ours")]
-    yield _claim(
-        "Better: what is lost at the end of the last burst is noticed (64 consumers, loss 10 %)",
-        "0",
-        f"{unnoticed[0]:.1f} events unnoticed as in the paper, {unnoticed[1]:.0f} ours",
-        unnoticed[1] == 0,
-        *unnoticed,
-    )
+    return claims
+
+
+def _processes() -> tuple[Claim, ...]:
+    from unerring.evaluation.process_claims import CLAIMS as claims
+
+    return claims
+
+
+def _channels() -> tuple[Claim, ...]:
+    from unerring.evaluation.channel_claims import CLAIMS as claims
+
+    return claims
+
+
+CLAIMS: Final[Mapping[str, Callable[[], tuple[Claim, ...]]]] = {
+    "correlation": _correlation,
+    "processes": _processes,
+    "channels": _channels,
+}

@@ -44,14 +44,14 @@ from unerring.correlation import (
 )
 from unerring.evaluation.factory import STEPS, TIERS, engine_of, events_of, factory, primary_events
 from unerring.evaluation.metering import MeteredWorld
-from unerring.model import MILLISECOND_US, SECOND_US, TIME_MAX, Effects, Entropy, Event
-from unerring.simulation import Bounds, LinkSpec, State
+from unerring.model import MILLISECOND_US, SECOND_US, TIME_MAX, Entropy, Event
+from unerring.simulation import RESET, Bounds, Link, LinkSpec, State
 
 STEP_US: Final = 200 * MILLISECOND_US
 BEGIN_US: Final = SECOND_US
 """When the first step begins: all have entered by then."""
-DOWN_STEPS: Final = (1, 5)
-"""A failed replica comes back after so many steps, drawn uniformly."""
+DOWN_STEPS: Final = 5
+"""A failed replica comes back after so many steps at the most, drawn uniformly."""
 REST_US: Final = 120 * SECOND_US
 """The longest time that a run may take after its last step."""
 
@@ -70,6 +70,10 @@ class FactoryRun(msgspec.Struct, frozen=True):
     steps: int = STEPS
     tiers: tuple[int, ...] = TIERS
     step_us: int = STEP_US
+    links: bool = False
+    """Whether links between replicas fail too, each with the same probability a step and for as long."""
+    news: str = "soon"
+    down_steps: int = DOWN_STEPS
 
 
 class Meter:
@@ -110,33 +114,26 @@ class CompletelyAcked(Outgoing):
         return tuple(receipts)
 
 
-class ServesWhoAsks(CompletelyAcked):
-    """A replica that is asked serves for a while, even if it has no more than the receiver."""
+class AllLead(Replica):
+    """The paper's worst case (Figure 4b): every replica takes itself for the leader, and all send to all."""
 
-    def resume(self, sender: str, resume: Resume, now: int) -> Effects:
-        effects = super().resume(sender, resume, now)
-        held = self._held.get(resume.stream, {}).get((sender, resume.incarnation))
-        if held is not None and not effects:
-            held.served_until_us = now + self.config.lease_us
-        return effects
+    def _follow_election(self) -> None:
+        self.election.leading = True
+        super()._follow_election()
 
 
-class AsksAll(Intake):
-    """A replica that begins asks every replica upstream for what follows."""
-
-    def begin(self, now: int) -> Effects:
-        super().begin(now)
-        return [effect for stream in self.streams for effect in self.resume(stream, self._upstream[stream])]
-
-
-SETTINGS: Final[Mapping[str, tuple[type[Intake], type[Outgoing], int]]] = {
-    "plain": (AsksAll, ServesWhoAsks, 0),
-    "paper's lists": (Intake, CompletelyAcked, 0),
-    "ours, resending at once": (Intake, Outgoing, 0),
-    "ours": (Intake, Outgoing, CorrelationConfig().ask_us),
+SETTINGS: Final[Mapping[str, tuple[type[Replica], type[Outgoing], int]]] = {
+    "ours": (Replica, Outgoing, CorrelationConfig().ask_us),
+    "paper": (Replica, CompletelyAcked, 0),
+    "worst case": (AllLead, CompletelyAcked, 0),
 }
-"""Whom a recovered replica asks, which acks go to the other replicas, and how long a new leader waits for its
-receivers. The paper states only the second."""
+"""Who leads, which acks go to the other replicas, and how long a new leader waits for its receivers' word. *ours* is
+the product with its defaults. *paper* has the paper's lists of completely acknowledged events, and its leaders resend
+at once. All else is the product's in each: the paper does not say how a recovered replica gets what it missed."""
+
+NEWS: Final[Mapping[str, int | None]] = {"soon": 600, "late": 500 * MILLISECOND_US, "lost": None}
+"""Within how long the peers of a replica that failed have their driver's word of it, in microseconds. None: never; its
+silence has to tell them, and a replica that only cannot be heard is taken for dead too."""
 
 
 @lru_cache(maxsize=4)
@@ -172,17 +169,22 @@ class Factory:
         self.end_us = time_of(run.steps, run.step_us)
         self.seed = seed
         self.topology = factory(run.f, run.tiers)
-        intake_part, outgoing, ask_us = SETTINGS[run.setting]
+        kind, outgoing, ask_us = SETTINGS[run.setting]
         self.config = CorrelationConfig(ask_us=ask_us)
         self.meter = Meter()
-        intake = type("Intake", (intake_part,), {"incoming_part": self.meter.incoming()})
-        self.replica = type("Replica", (Replica,), {"intake_part": intake, "outgoing_part": outgoing})
+        intake = type("Intake", (Intake,), {"incoming_part": self.meter.incoming()})
+        self.replica = type("Replica", (kind,), {"intake_part": intake, "outgoing_part": outgoing})
         self.application = type("Application", (Application,), {"intake_part": intake})
         self.world = MeteredWorld(seed, LINK, Bounds(steps_max=1 << 40))
-        self.world.word_us_max = 2 * LINK.spread_us
+        self.world.word_us_max = NEWS[run.news]
         self.draw = Random(f"failures {seed}")
         self.failures = 0
+        self.refused = 0
+        """Failures that were drawn and did not happen: the replica was down, or the last one of its node."""
+        self.links_failed = 0
         self.leaders = 0
+        self.crowded = 0
+        """Samples of a node with more than one leader."""
         self.samples = 0
         self.elected = 0
         """Messages of the first elections, before anything fails."""
@@ -232,14 +234,46 @@ class Factory:
         world, draw = self.world, self.draw
         for node in self.nodes:
             for name in node.replicas:
-                if draw.random() < self.run.p_fail and world.nodes[name].machine is not None:
-                    at_us = world.now_us + draw.randrange(self.run.step_us)
-                    down_us = draw.randint(*DOWN_STEPS) * self.run.step_us
+                if draw.random() < self.run.p_fail:
+                    at_us, down_us = self._when()
                     world.at(at_us, lambda name=name, down_us=down_us: self._fail(name, down_us))  # type: ignore[misc]
+        if self.run.links:
+            for pair in self._pairs():
+                if draw.random() < self.run.p_fail:
+                    at_us, down_us = self._when()
+                    world.at(at_us, lambda pair=pair, down_us=down_us: self._cut(pair, down_us))  # type: ignore[misc]
+
+    def _when(self) -> tuple[int, int]:
+        """A moment of this step, and how long what fails then is away."""
+        draw, run = self.draw, self.run
+        return self.world.now_us + draw.randrange(run.step_us), draw.randint(1, run.down_steps) * run.step_us
+
+    def _pairs(self) -> list[tuple[str, str]]:
+        """Replicas that have a connection; sources and the management are connected reliably."""
+        names = {name for node in self.nodes for name in node.replicas}
+        pairs = {(min(one, other), max(one, other)) for one in names for other in self.world.nodes[one].links}
+        return sorted((one, other) for one, other in pairs if one in names and other in names)
+
+    def _cut(self, pair: tuple[str, str], down_us: int) -> None:
+        """A link fails: it delivers later what it is given meanwhile (section III: links fail temporarily only)."""
+        world = self.world
+        self.links_failed += 1
+        for one, other in (pair, pair[::-1]):
+            link = world.nodes[one].links.get(other)
+            if link is not None and link.blocked < RESET:
+                link.blocked += 1
+                world.at(world.now_us + down_us, lambda link=link: self._mend(link))  # type: ignore[misc]
+
+    def _mend(self, link: Link) -> None:
+        if link.blocked < RESET and self.world.nodes[link.sender].links.get(link.target.name) is link:
+            link.blocked -= 1
+            if not link.blocked:
+                self.world.release(link)
 
     def _fail(self, name: str, down_us: int) -> None:
         world = self.world
         if world.nodes[name].machine is None or not (self.run.durable or self._another(name)):
+            self.refused += 1
             return
         self.failures += 1
         world.crash(name)
@@ -263,10 +297,13 @@ class Factory:
         """How many lead, of each node, now."""
         nodes = self.world.nodes
         for node in self.nodes:
+            leading = 0
             for name in node.replicas:
                 machine: Any = nodes[name].machine
                 if machine is not None and nodes[name].state == State.UP and machine.election.leading:
-                    self.leaders += 1
+                    leading += 1
+            self.leaders += leading
+            self.crowded += leading > 1
         self.samples += len(self.nodes)
 
     # ---- running it --------------------------------------------------------------------------------------------
@@ -313,7 +350,10 @@ class Factory:
             "questions": world.count(AskAcks),
             "frames": world.count(Batch),
             "leader_count": self.leaders / self.samples,
+            "crowded": self.crowded / self.samples,
             "failures": self.failures,
+            "refused": self.refused,
+            "links_failed": self.links_failed,
             "latency_ms_mean": sum(latencies) / len(latencies) / MILLISECOND_US,
             "latency_ms_p50": latencies[len(latencies) // 2] / MILLISECOND_US,
             "latency_ms_p99": latencies[len(latencies) * 99 // 100] / MILLISECOND_US,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from unerring.evaluation.grids import FEW_ACTIONS, P_MAX, PLANT
 from unerring.evaluation.processes import MASTERS
 from unerring.evaluation.summary import Mean, Summary, both, like
 
 Series = Sequence[tuple[str, Sequence[tuple[float, Mean]]]]
 """Lines by their labels."""
+Figure = tuple[str, str, str, str, Series]
+"""A file's name, a title, two axes and the lines."""
 
 
 def draw(summary: Summary, folder: Path) -> list[Path]:
@@ -19,6 +22,7 @@ def draw(summary: Summary, folder: Path) -> list[Path]:
     import matplotlib as mpl
 
     mpl.use("Agg")
+    mpl.rcParams.update({"svg.hashsalt": "unerring", "font.size": 10, "axes.titlesize": 10})
     folder.mkdir(parents=True, exist_ok=True)
     drawn: list[Path] = []
     figures = {"correlation": _correlation, "processes": _processes, "channels": _channels}[summary.experiment.name]
@@ -32,196 +36,167 @@ def draw(summary: Summary, folder: Path) -> list[Path]:
 def _one(path: Path, title: str, x: str, y: str, series: Series) -> list[Path]:
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
-    for (label, points), mark in zip(series, "osD^vP*Xhpd<>" * 3, strict=False):
+    figure, axes = plt.subplots(figsize=(6.0, 4.0), layout="constrained")
+    # In print without colours, marks and dashes tell lines apart.
+    dashes = ("-", "--", "-.", ":")
+    for number, (label, points) in enumerate(series):
         known = [(at, one) for at, one in points if not math.isnan(one.value)]
         xs = [at for at, _ in known]
-        line = axes.plot(xs, [one.value for _, one in known], marker=mark, markersize=4, linewidth=1.2, label=label)[0]
+        values = [one.value for _, one in known]
+        mark, dash = "osD^vP*X"[number % 8], dashes[number % 4]
+        line = axes.plot(xs, values, dash, marker=mark, markersize=4, linewidth=1.3, label=label)[0]
         halves = [0.0 if math.isnan(one.half) else one.half for _, one in known]
         low = [one.value - half for (_, one), half in zip(known, halves, strict=True)]
         high = [one.value + half for (_, one), half in zip(known, halves, strict=True)]
-        axes.fill_between(xs, low, high, alpha=0.2, color=line.get_color(), linewidth=0)
+        axes.fill_between(xs, low, high, alpha=0.15, color=line.get_color(), linewidth=0)
     axes.set(title=title, xlabel=x, ylabel=y)
-    axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+    tops = [one.value for _, points in series for _, one in points if not math.isnan(one.value)]
+    if tops and max(tops) > 0:  # A wide band of few runs must not flatten the lines.
+        axes.set_ylim(min(0.0, *tops), 1.25 * max(tops))
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
     paths = [path.with_suffix(f".{kind}") for kind in ("png", "svg")]
     for one in paths:
         # Without a date in it, the same results give the same file.
-        figure.savefig(one, dpi=120, metadata={"Date": None} if one.suffix == ".svg" else None)
+        figure.savefig(one, dpi=160, metadata={"Date": None} if one.suffix == ".svg" else None)
     plt.close(figure)
     return paths
 
 
 def _by(
     summary: Summary, x: str, what: str, kinds: Sequence[Any], of: str, where: Callable[[Any], bool], label: str
-) -> Any:
+) -> list[tuple[str, list[tuple[float, Mean]]]]:
     """A line for each value of one parameter."""
-    lines = []
-    for kind in kinds:
-        one = like(**{of: kind})
-        lines.append((label.format(kind), summary.series(x, what, both(one, where))))
-    return lines
+    return [(label.format(kind), summary.series(x, what, both(like(**{of: kind}), where))) for kind in kinds]
 
 
-def _values(summary: Summary, of: str, where: Callable[[Any], bool]) -> list[Any]:
-    return sorted({getattr(run, of) for run in summary.runs.values() if where(run)})
+def _correlation(summary: Summary) -> Iterator[Figure]:
+    def usual(run: Any) -> bool:
+        same = like(durable=False, news="soon", down_steps=5, step_us=200_000)(run)
+        return bool(same and run.setting != "worst case" and run.p_fail <= P_MAX and (run.links or run.p_fail == 0.0))
 
-
-def _correlation(summary: Summary) -> Any:
-    def volatile(run: Any) -> bool:
-        return not run.durable and run.setting == "plain"
-
-    def durable(run: Any) -> bool:
-        return bool(run.durable)
-
-    ps, fs = _values(summary, "p_fail", volatile), _values(summary, "f", volatile)
-    for number, what, words in (
-        ("a", "duplicates", "duplicate event messages"),
-        ("b", "leader_messages", "messages for leader election"),
-    ):
-        yield (
-            f"figure-5{number}-{what}",
-            f"Figure 5{number}: {words} by replicas",
-            "additional replicas f",
-            words,
-            _by(summary, "f", what, ps, "p_fail", volatile, "p = {:g}"),
-        )
-        yield (
-            f"figure-6{number}-{what}",
-            f"Figure 6{number}: {words} by failure rate",
-            "failure probability a step",
-            words,
-            _by(summary, "p_fail", what, fs, "f", volatile, "f = {}"),
-        )
+    words = {"duplicates": "duplicate event messages", "leader_messages": "messages for leader election"}
+    for tiers, size in ((PLANT, "14 nodes"), ((1, 4, 10, 20), "70 nodes")):
+        for letter, what in (("a", "duplicates"), ("b", "leader_messages")):
+            there = both(usual, like(tiers=tiers, p_fail=P_MAX))
+            yield (
+                f"figure-5{letter}-{what}-{size.replace(' ', '-')}",
+                f"Figure 5{letter}: {words[what]} by replicas ({size}, p = 0.1 %)",
+                "additional replicas f",
+                words[what],
+                _by(summary, "f", what, ("ours", "paper"), "setting", there, "{}"),
+            )
+            lines: list[Any] = []
+            for setting in ("ours", "paper"):
+                there = both(usual, like(tiers=tiers, setting=setting))
+                lines += _by(summary, "p_fail", what, (1, 2, 3), "f", there, f"{setting}, f = {{}}")
+            yield (
+                f"figure-6{letter}-{what}-{size.replace(' ', '-')}",
+                f"Figure 6{letter}: {words[what]} by failure rate ({size})",
+                "failure probability of a replica or link in a step",
+                words[what],
+                [line for line in lines if len(line[1]) > 2],
+            )
     yield (
         "figure-4-event-messages",
-        "Figure 4: event messages of all replicas (the worst case would be quadratic)",
+        "Figure 4: event messages, best and worst case (14 nodes, nothing fails in the worst)",
         "additional replicas f",
         "event messages",
-        _by(summary, "f", "event_messages", ps, "p_fail", volatile, "p = {:g}"),
+        [
+            ("every replica leads", summary.series("f", "event_messages", like(setting="worst case"))),
+            (
+                "ours",
+                summary.series("f", "event_messages", both(usual, like(tiers=PLANT, p_fail=P_MAX, setting="ours"))),
+            ),
+        ],
     )
-    fs = _values(summary, "f", durable)
     for name, what, title, y in (
         ("figure-7-leader-count", "leader_count", "Figure 7: leaders of a node at once, on average", "leaders"),
         ("figure-8-latency", "latency_ms_mean", "Figure 8: end-to-end latency of situations", "ms"),
     ):
-        yield name, title, "failure probability a step", y, _by(summary, "p_fail", what, fs, "f", durable, "f = {}")
-    most = max((run.p_fail for run in summary.runs.values() if run.setting == "ours, resending at once"), default=0.0)
-    yield (
-        "better-duplicates",
-        f"Better: duplicates by what replicas tell each other of acks (p = {most:g})",
-        "additional replicas f",
-        "duplicate event messages",
-        _by(
-            summary,
-            "f",
-            "duplicates",
-            _values(summary, "setting", lambda run: True),
-            "setting",
-            lambda run: not run.durable and run.p_fail == most,
-            "{}",
-        ),
-    )
+        there = like(durable=True, setting="ours")
+        yield (
+            name,
+            title,
+            "failure probability in a step",
+            y,
+            _by(summary, "p_fail", what, (0, 2, 3), "f", there, "f = {}"),
+        )
 
 
-def _processes(summary: Summary) -> Any:
-    approaches = list(dict.fromkeys(run.approach for run in summary.runs.values() if run.network == "EC2"))
-    for degree in (3, 9, 17):
-
-        def here(run: Any, degree: int = degree) -> bool:
-            return bool(run.network == "EC2" and run.degree in (degree, 1))
-
-        for letter, what, words in (
-            ("time", "execution_percent", "execution time (%)"),
-            ("compensation", "compensation_percent", "compensation cost (%)"),
-        ):
-            if what == "execution_percent":
-                kinds = approaches
-            else:
-                kinds = [approach for approach in approaches if approach != "active"]
-            yield (
-                f"figure-7-{letter}-{degree}",
-                f"Figure 7: {words} at degree {degree}, EC2-like",
-                "failures",
-                words,
-                _by(summary, "failures", what, kinds, "approach", here, "{}"),
-            )
-    still = [approach for approach in approaches if approach != "none"]
-
-    calm = like(network="EC2", failures=0)
-
-    yield (
-        "figure-7-compensation-active",
-        "Figure 7: compensation cost without failures",
-        "replication degree",
-        "compensation cost (%)",
-        _by(summary, "degree", "compensation_percent", still, "approach", calm, "{}"),
-    )
-    yield (
-        "figure-8-state-messages",
-        "Figure 8: state replication messages",
-        "replication degree",
-        "messages",
-        _by(summary, "degree", "state_messages", still, "approach", calm, "{}"),
-    )
+def _processes(summary: Summary) -> Iterator[Figure]:
+    usual = like(masters=0, links=0, mean_ms=100, uplink_us=None, actions=100)
+    kinds = (("ours", "ours"), ("paper", "cost model"))
+    approaches = [("none", "none", "ours"), ("passive", "passive", "ours"), ("active", "active", "ours")]
+    approaches += [(f"{kind} at {ms} ms", f"{kind} at {ms} ms", rules) for rules, kind in kinds for ms in (500, 10_000)]
+    for letter, what, y in (
+        ("time", "execution_percent", "execution time (%)"),
+        ("compensation", "compensation_percent", "compensation cost (%)"),
+    ):
+        lines = []
+        for label, approach, rules in approaches:
+            if what == "execution_percent" or approach != "active":
+                there = both(usual, like(network="EC2", approach=approach, rules=rules))
+                lines.append((label, summary.series("crashed", what, both(there, lambda run: run.degree in (1, 3)))))
+        yield f"figure-7-{letter}-3", f"Figure 7: {y} at degree 3, EC2-like", "failures that happened", y, lines
+    lines = []
+    for label, approach, rules in approaches[1:]:
+        calm = both(usual, like(network="EC2", approach=approach, rules=rules, failures=0))
+        lines.append((label, summary.series("degree", "state_messages", calm)))
+    yield "figure-8-state-messages", "Figure 8: state replication messages", "replication degree", "messages", lines
     times = []
-    for network in ("PlanetLab", "EC2"):
-        for what, words in (("replication_ms", "state replication"), ("view_change_ms", "view change")):
-            masters = MASTERS if (what, network) == ("view_change_ms", "PlanetLab") else 0
-            failures = 5 if what == "view_change_ms" and not masters else 0
-            passive = like(approach="passive", network=network, failures=failures, masters=masters)
-            times.append((f"{words}, {network}-like", summary.series("degree", what, passive)))
-    yield "figure-9-times", "Figure 9: state replication and view change", "replication degree", "ms", times
-    degrees = _values(summary, "degree", lambda run: run.network == "PlanetLab" and not run.masters)
+    for rules in ("ours", "paper"):
+        for what, masters in (("replication_ms", 0), ("view_change_ms", MASTERS)):
+            there = like(
+                approach="passive",
+                network="PlanetLab",
+                failures=0,
+                masters=masters,
+                rules=rules,
+                actions=FEW_ACTIONS,
+                uplink_us=None,
+            )
+            name = "state replication" if masters == 0 else "view change"
+            times.append((f"{name}, {rules}", summary.series("degree", what, there)))
+    yield (
+        "figure-9-times",
+        "Figure 9: state replication and view change, PlanetLab-like",
+        "replication degree",
+        "ms",
+        times,
+    )
+    lines = []
+    for degree in (1, 3, 9, 17, 33):
+        for rules in ("ours", "paper")[: 1 if degree == 1 else 2]:
+            there = both(usual, like(network="PlanetLab", degree=degree, rules=rules))
+            lines.append((f"degree {degree}, {rules}", summary.series("crashed", "execution_percent", there)))
     yield (
         "figure-10-planetlab",
         "Figure 10: execution time with failures, PlanetLab-like",
-        "failures",
+        "failures that happened",
         "execution time (%)",
-        _by(
-            summary,
-            "failures",
-            "execution_percent",
-            degrees,
-            "degree",
-            lambda run: run.network == "PlanetLab" and not run.masters,
-            "degree {}",
-        ),
+        lines,
     )
 
 
-def _channels(summary: Summary) -> Any:
-    settings = list(dict.fromkeys(run.setting for run in summary.runs.values()))
-
-    def plain(run: Any) -> bool:
-        return not run.reorders
-
-    for loss in _values(summary, "loss", plain):
-        yield (
-            f"messages-by-consumers-{round(100 * loss)}",
-            f"Messages for each event on a multicast service, loss {100 * loss:g} %",
-            "consumers",
-            "messages for each event",
-            _by(
-                summary,
-                "consumers",
-                "messages_per_event",
-                settings,
-                "setting",
-                like(loss=loss, reorders=False),
-                "{}",
-            ),
-        )
+def _channels(summary: Summary) -> Iterator[Figure]:
+    settings = ("ours", "paper", "registered")
+    yield (
+        "messages-by-consumers",
+        "Messages for each event on a multicast service, no loss",
+        "consumers",
+        "messages for each event",
+        _by(summary, "consumers", "messages_per_event", settings, "setting", like(loss=0.0, reorders=False), "{}"),
+    )
     for what, words in (
         ("delay_ms_mean", "mean delay (ms)"),
         ("delay_ms_p99", "99th percentile of the delay (ms)"),
-        ("repair_per_loss", "messages for each loss"),
+        ("added_per_event", "messages added for each event"),
     ):
         yield (
             f"{what.replace('_', '-')}-by-loss",
             f"Channel of 16 consumers: {words} by loss rate",
             "loss rate",
             words,
-            _by(summary, "loss", what, settings, "setting", lambda run: plain(run) and run.consumers == 16, "{}"),
+            _by(summary, "loss", what, settings[:2], "setting", like(consumers=16, reorders=False), "{}"),
         )

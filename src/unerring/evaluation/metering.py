@@ -23,6 +23,7 @@ class MeteredWorld(World):
         """Copies to subscribers: on a multicast service one message is as many copies as there are subscribers."""
         self.events_sent = 0
         """Events in all messages that carry any, one for each receiver."""
+        self.pushes_lost = 0
         self._occupancy = occupancy
         self._free_us: dict[str, int] = {}
 
@@ -41,6 +42,10 @@ class MeteredWorld(World):
         self.now_us = self._free_us[link.sender] = max(now_us, self._free_us.get(link.sender, 0)) + busy_us
         super()._transmit(link, message)
         self.now_us = now_us
+
+    def _lose(self, link: Link, message: Any) -> None:
+        self.pushes_lost += link.pushed
+        super()._lose(link, message)
 
     def count(self, *kinds: type) -> int:
         """How many messages of these types were sent to one receiver each."""

@@ -7,12 +7,12 @@
 | cost model T | the paper's grouping: runs of actions without compensation cost are groups, the others end by rule 2 |
 | active | an execution on each node; once f+1 have ended one is chosen, all others are cancelled and compensated |
 | ours T | our grouping at the same failover bound: actions without cost do not end a group; dynamic programming |
-| greedy T | the same without dynamic programming |
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import combinations, pairwise
 from random import Random
 from typing import Any, Final
@@ -21,7 +21,7 @@ import msgspec
 
 from unerring.audit import Acted, Model, check_one_copy
 from unerring.evaluation.metering import MeteredWorld
-from unerring.evaluation.process_bed import NETWORKS, VERDICT, TimedService, Timing, random_actions, sequence
+from unerring.evaluation.process_bed import MEAN_MS, NETWORKS, VERDICT, TimedService, Timing, random_actions, sequence
 from unerring.model import MILLISECOND_US, SECOND_US, CallerError, Entropy
 from unerring.processes import (
     CANCEL,
@@ -30,6 +30,7 @@ from unerring.processes import (
     Grouping,
     Mail,
     Post,
+    ProcessesConfig,
     ProcessNode,
     Replicate,
     Start,
@@ -39,11 +40,11 @@ from unerring.processes import (
     may_be_active,
     replica_set,
 )
-from unerring.simulation import Bounds
+from unerring.simulation import RESET, Bounds, Link
 
 RECOVERY_MEAN_US: Final = 10 * SECOND_US
 MASTER_DOWN_US: Final = 3 * SECOND_US
-MASTERS: Final = 7
+MASTERS: Final = 3
 """Masters that fail in a run of figure 9: enough for a median, few enough that one is back before the next."""
 BEGIN_US: Final = 2 * SECOND_US
 END_US: Final = 900 * SECOND_US
@@ -60,6 +61,13 @@ class ProcessRun(msgspec.Struct, frozen=True):
     actions: int = 100
     masters: int = 0
     """How often the node that executes it fails, alone, for a while."""
+    links: int = 0
+    """How often the link between two nodes fails; it comes back as a node does."""
+    mean_ms: int = MEAN_MS
+    rules: str = "ours"
+    """The product's time-outs, or "paper": fixed ones."""
+    uplink_us: int | None = None
+    """How long a state keeps its sender's uplink busy, if not as long as the network says."""
 
 
 def grouping_of(run: ProcessRun, actions: list[Vertex]) -> Grouping:
@@ -75,8 +83,6 @@ def grouping_of(run: ProcessRun, actions: list[Vertex]) -> Grouping:
         return msgspec.structs.replace(plain, ends=ends)
     if name == "ours":
         return msgspec.structs.replace(plain, ends=best_ends(actions, plain))
-    if name == "greedy":
-        return plain
     raise CallerError(f"unknown approach {run.approach!r}; see unerring.evaluation.processes")
 
 
@@ -86,8 +92,12 @@ class Execution:
     def __init__(self, run: ProcessRun, seed: int) -> None:
         self.run = run
         self.seed = seed
-        self.network = NETWORKS[run.network]
-        self.actions = random_actions(seed, run.actions)
+        if run.network not in NETWORKS:
+            raise CallerError(f"unknown network {run.network!r}; it is one of {', '.join(NETWORKS)}")
+        network = NETWORKS[run.network]
+        self.network = network if run.uplink_us is None else network.with_uplink(run.uplink_us)
+        self.config = self.network.fixed if run.rules == "paper" else ProcessesConfig()
+        self.actions = random_actions(seed, run.actions, run.mean_ms)
         self.active = run.approach == "active"
         self.process = sequence(self.actions, verdict=self.active)
         self.names = tuple(f"node{n}" for n in range(run.degree))
@@ -97,7 +107,9 @@ class Execution:
         )
         self.draw = Random(f"failures {seed} {run.degree}")
         self.grouping = grouping_of(run, self.actions)
-        self.crashed = 0
+        self.crashed = self.links_failed = 0
+        self._due: dict[str, list[tuple[float, Callable[[], None]]]] = {}
+        """What fails while an action is executed for the first time, and at which part of its time."""
         self.ended_us: int | None = None
         self.ends: dict[str, Any] = {}
         self.arrived: list[str] = []
@@ -116,8 +128,7 @@ class Execution:
                 self._add(instance, members, name)
             for one, other in combinations(members, 2):
                 world.link(one, other, self.network.link(draw))
-        times_us = {action.name: action.time_us for action in self.actions}
-        world.add(SERVICE, lambda records, entropy, now: TimedService(times_us, records, entropy, lambda: world.now_us))
+        world.add(SERVICE, lambda records, entropy, now: self._service(records, entropy))
         for name in self.names:
             world.link(
                 name, SERVICE, NETWORKS["EC2"].link(draw)
@@ -126,14 +137,7 @@ class Execution:
             first = replica_set(instance, members, len(members) // 2)[0]
             start = Start(instance, "p", {})
             world.at(BEGIN_US, lambda first=first, start=start: world.call(first, "begin", start))  # type: ignore[misc]
-        total_us = sum(times_us.values())
-        for _ in range(self.run.failures):
-            at_us = BEGIN_US + draw_between(self.draw, 0, total_us)
-            down_us = max(SECOND_US // 10, round(self.draw.expovariate(1 / RECOVERY_MEAN_US)))
-            victim = self.draw.random()
-            world.at(at_us, lambda victim=victim, down_us=down_us: self._fail(victim, down_us))  # type: ignore[misc]
-        for number in range(self.run.masters):
-            world.at(BEGIN_US + total_us * (2 * number + 1) // (2 * self.run.masters), self._fail_master)
+        self._draw_failures()
         if self.active:
             world.every(10 * MILLISECOND_US, self._judge, END_US, BEGIN_US)
 
@@ -144,7 +148,7 @@ class Execution:
 
         def boot(records: Mapping[str, bytes], entropy: Entropy, now: int) -> ProcessNode:
             node: ProcessNode = kind(
-                name, members, processes, records, entropy, now, bounds, self.network.config, self.grouping
+                name, members, processes, records, entropy, now, bounds, self.config, self.grouping
             )
             return node
 
@@ -156,12 +160,49 @@ class Execution:
             if self.ended_us is None and what.state.status == Status.COMPLETED:
                 self.ended_us = self.world.now_us
 
+    def _service(self, records: Mapping[str, bytes], entropy: Entropy) -> TimedService:
+        times_us = {action.name: action.time_us for action in self.actions}
+        return TimedService(times_us, self._begun, records, entropy, lambda: self.world.now_us)
+
+    # ---- failures ----------------------------------------------------------------------------------------------
+
+    def _draw_failures(self) -> None:
+        """Each at a moment of the work that is to be done, so that a pause neither draws failures nor wards them off:
+        as many happen as are drawn."""
+        draw, run = self.draw, self.run
+        for _ in range(run.failures):
+            self._aim(draw.random(), partial(self._fail, draw.random(), self._down_us()))
+        for _ in range(run.links):
+            self._aim(draw.random(), partial(self._cut, draw.random(), self._down_us()))
+        for number in range(run.masters):
+            self._aim((2 * number + 1) / (2 * run.masters), self._fail_master)
+
+    def _down_us(self) -> int:
+        return max(SECOND_US // 10, round(self.draw.expovariate(1 / RECOVERY_MEAN_US)))
+
+    def _aim(self, at: float, failure: Callable[[], None]) -> None:
+        """At this part of the sum of the times."""
+        left_us = at * sum(action.time_us for action in self.actions)
+        for action in self.actions:
+            if left_us < action.time_us or action is self.actions[-1]:
+                self._due.setdefault(action.name, []).append((min(1.0, left_us / action.time_us), failure))
+                return
+            left_us -= action.time_us
+
+    def _begun(self, action: str) -> None:
+        for at, failure in self._due.pop(action, ()):
+            time_us = next(one.time_us for one in self.actions if one.name == action)
+            self.world.at(self.world.now_us + round(at * time_us), failure)
+
+    def _running(self) -> list[str]:
+        return [name for name in self.names if self.world.machine(name) is not None]
+
     def _fail(self, victim: float, down_us: int) -> None:
-        """Crash one running node; none if the process is over, even if nobody knows it yet, or if no node runs."""
+        """Crash one running node. If none runs, as soon as one does."""
         world = self.world
-        running = [name for name in self.names if world.machine(name) is not None]
-        ending = any(world.machine(name).finished for name in running)
-        if not running or ending or self.ended_us is not None:
+        running = self._running()
+        if not running:
+            world.at(world.now_us + 10 * MILLISECOND_US, lambda: self._fail(victim, down_us))
             return
         name = running[int(victim * len(running))]
         self.crashed += 1
@@ -171,12 +212,31 @@ class Execution:
         world.at(world.now_us + down_us, lambda: self._recover(name))
 
     def _fail_master(self) -> None:
-        running = [name for name in self.names if self.world.machine(name) is not None]
+        running = self._running()
         for at, name in enumerate(running):
             led = self.world.machine(name).instances.get("i")
             if led is not None and led.leading:
                 self._fail(at / len(running), MASTER_DOWN_US)
                 return
+        if self.ended_us is None:  # None leads just now.
+            self.world.at(self.world.now_us + 10 * MILLISECOND_US, self._fail_master)
+
+    def _cut(self, which: float, down_us: int) -> None:
+        """A link between two nodes is down; what is sent on it meanwhile arrives when it is back."""
+        pairs = list(combinations(self.names, 2))
+        one, other = pairs[int(which * len(pairs))]
+        self.links_failed += 1
+        for sender, target in ((one, other), (other, one)):
+            link = self.world.nodes[sender].links.get(target)
+            if link is not None and link.blocked < RESET:
+                link.blocked += 1
+                self.world.at(self.world.now_us + down_us, partial(self._mend, link))
+
+    def _mend(self, link: Link) -> None:
+        if link.blocked < RESET and self.world.nodes[link.sender].links.get(link.target.name) is link:
+            link.blocked -= 1
+            if not link.blocked:
+                self.world.release(link)
 
     def _recover(self, name: str) -> None:
         self.world.start(name)
@@ -257,6 +317,7 @@ class Execution:
             "view_change_ms": _median(watch.view_changes_us) / MILLISECOND_US,
             "view_changes": len(watch.view_changes_us),
             "crashed": self.crashed,
+            "links_failed": self.links_failed,
             "failover_bound_ms": max(self._group_times_us(winner.taken)) / MILLISECOND_US,
             "messages": sum(world.sent.values()),
             "virtual_s": world.now_us / SECOND_US,
@@ -271,10 +332,6 @@ class Execution:
             own_us = 0 if action.vertex in free else times_us.get(action.vertex, 0)
             by_group[action.group] = by_group.get(action.group, 0) + own_us
         return list(by_group.values())
-
-
-def draw_between(draw: Random, low: int, high: int) -> int:
-    return low + int(draw.random() * (high - low))
 
 
 def _median(values: list[int]) -> float:

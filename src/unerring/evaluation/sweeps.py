@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 import unerring
-from unerring.evaluation.grids import Measured, experiment, run_one
+from unerring.evaluation.grids import Measured, experiment, run_one, seconds_of
 from unerring.model import CallerError, WorldError
 from unerring.pipeline import parallelism, sentence_of
 
@@ -86,12 +86,11 @@ class Sweep:
                 "start again with --fresh, or keep them and use another --data"
             )
 
-    def run(self, points: Sequence[str], seeds: range) -> Iterator[Progress]:
-        """Measure what is not there yet, seed by seed, so that a part of a sweep is a sweep of fewer seeds."""
+    def run(self, wanted: Sequence[Task]) -> Iterator[Progress]:
+        """Measure what is not there yet, in the order in which it is wanted."""
         known = {(measured.point, measured.seed): measured for measured in self.results()}
-        wanted = [(point, seed) for seed in seeds for point in points]
         missing = [task for task in wanted if task not in known]
-        costs = _Costs()
+        costs = _Costs(self.name)
         for measured in known.values():
             costs.learn(measured)
         cores = max(1, parallelism(self.spark))
@@ -138,21 +137,28 @@ class Sweep:
 
 
 class _Costs:
-    """The mean time of a run of each point, from the runs so far."""
+    """The time of a run of each point: its mean so far, or what `seconds_of` says, by what that said of the others."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._experiment = experiment(name)
         self._seconds: dict[str, float] = {}
         self._runs: dict[str, int] = {}
+        self._foretold = 0.0
 
     def learn(self, measured: Measured) -> None:
         self._seconds[measured.point] = self._seconds.get(measured.point, 0.0) + measured.seconds
         self._runs[measured.point] = self._runs.get(measured.point, 0) + 1
+        self._foretold += seconds_of(self._experiment.decode(measured.point))
 
     def seconds(self, tasks: Sequence[Task]) -> float:
-        """The estimated time of all these runs; a point that was never run counts as an average one."""
-        count = sum(self._runs.values())
-        usual = sum(self._seconds.values()) / count if count else 0.0
-        return sum(self._seconds[p] / self._runs[p] if p in self._runs else usual for p, _ in tasks)
+        """The estimated time of all these runs."""
+        factor = sum(self._seconds.values()) / self._foretold if self._foretold else 1.0
+        return sum(self._one(point, factor) for point, _ in tasks)
+
+    def _one(self, point: str, factor: float) -> float:
+        if point in self._runs:
+            return self._seconds[point] / self._runs[point]
+        return factor * seconds_of(self._experiment.decode(point))
 
 
 def _next_size(size: int, took_s: float, cores: int) -> int:

@@ -58,7 +58,7 @@ from unerring.simulation.faults import (
 )
 from unerring.simulation.injection import calm, inject
 from unerring.simulation.limited import LimitedService
-from unerring.simulation.network import Link, LinkSpec
+from unerring.simulation.network import RESET, Link, LinkSpec
 from unerring.simulation.night import (
     Part,
     Piece,
@@ -83,6 +83,7 @@ from unerring.simulation.world import World
 __all__ = [
     "FOR_GOOD",
     "KINDS",
+    "RESET",
     "RUNS_MAX",
     "Aimed",
     "Bounds",
