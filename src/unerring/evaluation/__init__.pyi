@@ -13,6 +13,19 @@ from .grids import (
     seconds_of as seconds_of,
 )
 from .page import COLUMNS as COLUMNS, renew as renew
+from .process_bed import (
+    NETWORKS as NETWORKS,
+    Network as Network,
+    Timing as Timing,
+    random_actions as random_actions,
+    sequence as sequence,
+)
+from .processes import (
+    MASTER_DOWN_US as MASTER_DOWN_US,
+    Execution as Execution,
+    ProcessRun as ProcessRun,
+    grouping_of as grouping_of,
+)
 from .summary import Summary as Summary
 from .sweeps import Sweep as Sweep
 

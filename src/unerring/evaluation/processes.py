@@ -21,7 +21,16 @@ import msgspec
 
 from unerring.audit import Acted, Model, check_one_copy
 from unerring.evaluation.metering import MeteredWorld
-from unerring.evaluation.process_bed import MEAN_MS, NETWORKS, VERDICT, TimedService, Timing, random_actions, sequence
+from unerring.evaluation.process_bed import (
+    MEAN_MS,
+    NETWORKS,
+    VERDICT,
+    Network,
+    TimedService,
+    Timing,
+    random_actions,
+    sequence,
+)
 from unerring.model import MILLISECOND_US, SECOND_US, CallerError, Entropy
 from unerring.processes import (
     CANCEL,
@@ -89,12 +98,13 @@ def grouping_of(run: ProcessRun, actions: list[Vertex]) -> Grouping:
 class Execution:
     """The world of one run."""
 
-    def __init__(self, run: ProcessRun, seed: int) -> None:
+    def __init__(self, run: ProcessRun, seed: int, network: Network | None = None) -> None:
+        """`network`: what a real one was measured to be, instead of the one that the run names."""
         self.run = run
         self.seed = seed
         if run.network not in NETWORKS:
             raise CallerError(f"unknown network {run.network!r}; it is one of {', '.join(NETWORKS)}")
-        network = NETWORKS[run.network]
+        network = network or NETWORKS[run.network]
         self.network = network if run.uplink_us is None else network.with_uplink(run.uplink_us)
         self.config = self.network.fixed if run.rules == "paper" else ProcessesConfig()
         self.actions = random_actions(seed, run.actions, run.mean_ms)

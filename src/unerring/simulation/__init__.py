@@ -58,7 +58,7 @@ from unerring.simulation.faults import (
 )
 from unerring.simulation.injection import calm, inject
 from unerring.simulation.limited import LimitedService
-from unerring.simulation.network import RESET, Link, LinkSpec
+from unerring.simulation.network import FATES_BITS, RESET, Link, LinkSpec, fates
 from unerring.simulation.night import (
     Part,
     Piece,
@@ -81,6 +81,7 @@ from unerring.simulation.transport import Bounds, Happened
 from unerring.simulation.world import World
 
 __all__ = [
+    "FATES_BITS",
     "FOR_GOOD",
     "KINDS",
     "RESET",
@@ -125,6 +126,7 @@ __all__ = [
     "draw_aimed",
     "draw_faults",
     "encode_schedule",
+    "fates",
     "find",
     "found_lately",
     "inject",
