@@ -22,6 +22,7 @@ UNITS = ("_seconds", "_bytes", "_keys", "_total", "_up", "_leads", "_queued", "_
 COUNTED = (
     "unerring_held_events",
     "unerring_instances",
+    "unerring_problems",
     "unerring_producers",
     "unerring_refused_producers",
     "unerring_violations",

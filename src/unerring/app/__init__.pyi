@@ -68,6 +68,7 @@ from .spark_engine import LevelView as LevelView, SparkEngine as SparkEngine
 from .status import RunStatus as RunStatus, StatusMetrics as StatusMetrics
 from .status.prometheus import prometheus as prometheus
 from .status.streams import Streams as Streams
+from .status.timeline import GRAVE as GRAVE
 from .submission import Submission as Submission, write_submission as write_submission
 from .travel import Travel as Travel
 from .upgrading import (

@@ -20,9 +20,10 @@ import msgspec
 
 from unerring.app.by_turn import Turn, always
 from unerring.app.learned import costs_of_run, failovers_of_run
+from unerring.app.measuring import sealed_s
 from unerring.app.parts import Parts
 from unerring.app.place import Where, place_of
-from unerring.log import BadEvent, Quarantine, Reason
+from unerring.log import BadEvent, Chain, Quarantine, Reason
 from unerring.model import TIME_MAX, ConfigError, Event, NetworkError, ProcessError
 from unerring.processes import replica_set
 from unerring.runtime import MACHINE, SUFFIX, ClusterShape, Command, NodeCluster, ask_node
@@ -83,6 +84,8 @@ class Acting:
         self._threads: list[threading.Thread] = []
         self._ended: set[str] = set()
         self._traces = tracer()
+        self._began_s = time.time()
+        self._chains: dict[str, Chain] = {}
 
     def start(self, say: Callable[[str], None] = lambda text: None) -> None:
         say(f"starting {len(self.nodes.own)} process nodes for {', '.join(self.app.processes)}")
@@ -127,6 +130,7 @@ class Acting:
                 own = [situation for situation in situations if situation.stamp.time <= until_us]
                 if not all(self._starters.map(lambda situation: self._start(reaction, situation), own)):
                     return True
+                self._measure(own[-1:])
                 if len(own) < len(situations):
                     break
             if until_us < TIME_MAX and pending.through_us >= until_us:
@@ -135,6 +139,18 @@ class Acting:
             if self._stopping.wait(self.place.look_s(LOOK_S)):
                 return True
         return False
+
+    def _measure(self, last: list[Event]) -> None:
+        """One of many that were started together: how long it has waited since it was sealed."""
+        for situation in last if self.place.is_folder else ():
+            chain = self._chain(situation.stream)
+            if (sealed := sealed_s(chain, situation)) >= self._began_s:
+                self.parts.latencies.add("situation", "started", situation.stream, time.time() - sealed)
+
+    def _chain(self, stream: str) -> Chain:
+        if stream not in self._chains:
+            self._chains[stream] = self.place.log.chain(stream)
+        return self._chains[stream]
 
     def _until_us(self, reaction: Reaction) -> int:
         """The time at which an upgrade ends a reaction; for ever, if none does."""

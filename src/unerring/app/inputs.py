@@ -47,9 +47,11 @@ class Wait(msgspec.Struct, frozen=True):
     """Wall time."""
     through_us: int
 
-    def sentence(self, now_us: int) -> str:
+    def sentence(self, now_us: int, more: str = "") -> str:
+        """`more`: who else waits for it."""
         known = "at all" if self.through_us <= TIME_MIN else f"after {to_datetime(self.through_us):%Y-%m-%d %H:%M:%S}"
         waits = f"{self.rule} waits for {self.stream} since {(now_us - self.since_us) / SECOND_US:.0f} s"
+        waits += more
         return f"{waits}: nothing is known of it {known}; does its producer run, and send watermarks when it is quiet?"
 
 

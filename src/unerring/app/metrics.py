@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import errno
 import threading
+from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Final, Protocol
 
-from unerring.model import NetworkError
+from unerring.model import Histogram, NetworkError
 
 if TYPE_CHECKING:
     from unerring.tracing import MetricsSender
 
-HELP: Final = {
+_HELP: Final = {
     "unerring_events_total": "Events that the rules of a level were fed.",
     "unerring_situations_total": "Situations sealed, by stream.",
     "unerring_quarantined_total": "Events that writers put into quarantine, by stream.",
@@ -36,6 +37,7 @@ HELP: Final = {
     "unerring_sink_delivered_total": "Events that a sink has brought to its target, since its driver started.",
     "unerring_sink_failures_total": "How often a sink's target failed, since its driver started.",
     "unerring_store_requests_total": "Requests that the run's own process made to its store, by kind.",
+    "unerring_sync_hangs_seconds": "How long a sync of a process's disk has not ended by now.",
     "unerring_driver_up": "Whether a driver is caught up and counted on (1), or starting, joining or silent (0).",
     "unerring_driver_leads": "Whether a driver leads.",
     "unerring_driver_restarts_total": "How often processes of the run were started again.",
@@ -44,12 +46,23 @@ HELP: Final = {
     "unerring_driver_held_total": "Intervals that a driver computed and another one sealed, since it started.",
 }
 
+HISTOGRAMS: Final = {
+    "unerring_sync_seconds": "How long a process waited for its disk to sync.",
+    "unerring_latency_seconds": "From an event to what follows of it: see docs/operations.md for since and to.",
+    "unerring_service_seconds": "How long a service took to answer, or until nobody waited any longer.",
+}
+HELP: Final = _HELP | {name: told for name, told in HISTOGRAMS.items() if name != "unerring_service_seconds"}
+"""Of these, services are asked by the process nodes alone."""
+
+Sample = tuple[str, dict[str, object], float]
+
 
 class Metrics:
     """Counters and gauges by name and labels."""
 
     def __init__(self) -> None:
         self._values: dict[str, dict[str, float]] = {name: {} for name in HELP}
+        self._histograms: dict[str, dict[str, tuple[Sample, ...]]] = {name: {} for name in HISTOGRAMS}
         self._lock = threading.Lock()
 
     def add(self, name: str, value: float, **labels: object) -> None:
@@ -61,16 +74,36 @@ class Metrics:
         with self._lock:
             self._values[name][_labels(labels)] = value
 
+    def observe(self, name: str, histogram: Histogram, **labels: object) -> None:
+        """A histogram as it is now."""
+        with self._lock:
+            self._histograms[name][_labels(labels)] = tuple(histogram_samples(name, histogram, labels))
+
     def text(self) -> str:
         """All of them, as Prometheus reads them."""
         lines: list[str] = []
         with self._lock:
             for name, values in self._values.items():
-                if values:
-                    kind = "counter" if name.endswith("_total") else "gauge"
-                    lines += [f"# HELP {name} {HELP[name]}", f"# TYPE {name} {kind}"]
+                histograms = self._histograms.get(name, {})
+                if values or histograms:
+                    lines += [f"# HELP {name} {HELP[name]}", f"# TYPE {name} {kind_of(name)}"]
                     lines += [f"{name}{labels} {value:.17g}" for labels, value in sorted(values.items())]
+                for _, samples in sorted(histograms.items()):
+                    lines += [f"{called}{_labels(labels)} {value:.17g}" for called, labels, value in samples]
         return "\n".join([*lines, ""])
+
+
+def kind_of(name: str) -> str:
+    """The kind of a metric in Prometheus's words."""
+    return "histogram" if name in HISTOGRAMS else "counter" if name.endswith("_total") else "gauge"
+
+
+def histogram_samples(name: str, histogram: Histogram, labels: Mapping[str, object]) -> Iterator[Sample]:
+    """The samples by which Prometheus knows a histogram."""
+    for bound, count in histogram.buckets():
+        yield f"{name}_bucket", {**labels, "le": bound}, count
+    yield f"{name}_sum", dict(labels), histogram.sum_s
+    yield f"{name}_count", dict(labels), histogram.count
 
 
 class Told(Protocol):

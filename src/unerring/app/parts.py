@@ -18,8 +18,10 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from unerring.app.latencies import Latencies, Latency
 from unerring.app.metrics import Metrics
 from unerring.app.requests import Requests
+from unerring.log import SyncsSeen, disk_syncs
 from unerring.model import CallerError, InvariantBreach, LogError, PeerError, UnerringError, WorldError, verified_json
 from unerring.runtime import GivenUp, Restarts, RestartsConfig, What, began_at, note, timeline
 
@@ -101,6 +103,8 @@ class Written(msgspec.Struct):
     parts: list[PartState]
     requests: dict[str, Any] = {}
     """To the run's store, by this process."""
+    disk: SyncsSeen = msgspec.field(default_factory=SyncsSeen)
+    latency: list[Latency] = []
 
 
 class Parts:
@@ -122,6 +126,7 @@ class Parts:
         self._began_s: dict[str, float] = {}
         self._lock = threading.RLock()
         self._requests = Requests(data)
+        self.latencies = Latencies()
 
     def began(self, name: str) -> None:
         """A part starts to work, for the first time or again."""
@@ -200,12 +205,18 @@ class Parts:
                 metrics.set("unerring_part_up", part.state == "running", part=part.name)
                 metrics.set("unerring_part_restarts_total", part.restarts, part=part.name)
             self._requests.measure(metrics)
+            self.latencies.measure(metrics)
+        seen = disk_syncs.look()
+        metrics.observe("unerring_sync_seconds", seen.all, process="run")
+        metrics.set("unerring_sync_hangs_seconds", seen.hangs_s, process="run")
 
     def _write(self) -> None:
         if self._data is None or not self._data.is_dir():
             return
         began, parts = began_at(os.getpid()) or "", list(self._parts.values())
-        note(self._data / FILE, "run", {"began": began, "parts": parts, "requests": self._requests.look()})
+        fields = {"began": began, "parts": parts, "requests": self._requests.look()}
+        told = {"disk": disk_syncs.look(), "latency": self.latencies.look()}
+        note(self._data / FILE, "run", fields | msgspec.to_builtins(told))
 
 
 def parts_in(data: Path) -> dict[str, Any]:
@@ -213,7 +224,8 @@ def parts_in(data: Path) -> dict[str, Any]:
     try:
         written = verified_json((data / FILE).read_bytes(), Written, FILE)
     except (OSError, LogError):  # it is written anew twice a second
-        return {"state": "none", "pid": None, "silent_s": 0.0, "parts": [], "requests": {}}
+        nothing: dict[str, Any] = {"state": "none", "pid": None, "silent_s": 0.0, "parts": [], "requests": {}}
+        return {**nothing, "disk": msgspec.to_builtins(SyncsSeen()), "latency": []}
     silent_s = max(0.0, time.time() - written.at)
     state = "running" if silent_s <= SILENT_S else "silent"
     if began_at(written.pid) != written.began:
@@ -224,6 +236,8 @@ def parts_in(data: Path) -> dict[str, Any]:
         "silent_s": silent_s,
         "parts": [msgspec.to_builtins(part) for part in written.parts],
         "requests": written.requests,
+        "disk": msgspec.to_builtins(written.disk),
+        "latency": msgspec.to_builtins(written.latency),
     }
 
 

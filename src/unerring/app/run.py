@@ -57,6 +57,7 @@ class Run(Generic[E]):
         inputs: Inputs | None = None,
         rooting: Part | None = None,
         traces: Part | None = None,
+        measuring: Part | None = None,
     ) -> None:
         self.engine = engine
         self.metrics = metrics
@@ -65,7 +66,7 @@ class Run(Generic[E]):
         self.delivering = delivering
         self._owner = owner
         self._reactions = reactions
-        in_order = (owner, rooting, traces, feeds, engine, reactions, sinks, upkeep)
+        in_order = (owner, rooting, traces, measuring, feeds, engine, reactions, sinks, upkeep)
         self._in_order: list[Part] = [part for part in in_order if part is not None]
         self._inputs = inputs
 
@@ -117,7 +118,7 @@ def run_of(
     parts, metrics = Parts(place.scratch, say), Metrics()
     feeds: Part | None = None
     sinks: Part | None = None
-    reactions = inputs = upkeep = delivering = rooting = traces = None
+    reactions = inputs = upkeep = delivering = rooting = traces = measuring = None
     apart = options.everywhere
     live: LiveEngine | None = None
 
@@ -130,6 +131,10 @@ def run_of(
         key = None if options.signing_key is None else SigningKey(options.signing_key)
         rooting = Rooting(place, parts, say, key, options.root_every_s)
         inputs = Inputs(place.log, rules_of(app), LOOK_S if place.is_folder else STORE_LOOK_S)
+        if not options.once:
+            from unerring.app.measuring import Measuring
+
+            measuring = Measuring(app, place, parts.latencies)
     call_me(f"run on {options.here}" if options.here else "run")
     if options.has_log and (telling := tracer()) is not None:
         from unerring.app.sealed_traces import SealedTraces
@@ -201,6 +206,7 @@ def run_of(
         inputs=inputs,
         rooting=rooting,
         traces=traces,
+        measuring=measuring,
     )
 
 

@@ -80,7 +80,7 @@ async def _run(
 ) -> None:
     from unerring.log import store_at
     from unerring.processes import ClusterBounds, large_variables
-    from unerring.runtime import SUFFIX, HttpService, Reports, RunningNode, control_of, timeline
+    from unerring.runtime import SUFFIX, HttpService, Reports, RunningNode, control_of, tell, timeline
     from unerring.tracing import call_me
 
     def happens(report: Report) -> None:
@@ -116,9 +116,11 @@ async def _run(
         stopping = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+        telling = asyncio.create_task(tell(node, data))
         try:
             await node.wait(stopping)
         finally:
+            telling.cancel()
             await control.close()
     finally:
         await node.close()

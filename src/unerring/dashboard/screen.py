@@ -9,11 +9,13 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
+import msgspec
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from unerring.model import to_datetime
+from unerring.app import GRAVE
+from unerring.model import Histogram, to_datetime
 
 WIDE: Final = 116
 """The terminal width from which tables show all their columns."""
@@ -100,7 +102,30 @@ def _head(document: dict[str, Any], width: int) -> Text:
     ]
     for note in [*run["notes"], *stopped]:
         head.append(f"\n{note}", style="yellow")
+    if pace := _pace(document["health"]):
+        head.append(f"\n{_cut(pace, width)}", style="dim")
     return head
+
+
+def _pace(health: dict[str, Any]) -> str:
+    """How slow the disk is, and how late situations and effects are: half of them, and 99 of a hundred, at most."""
+    words = []
+    if health["disk"]["count"]:
+        words.append(f"disk sync {_quantiles(health['disk'])}")
+    ways: dict[str, Histogram] = {}
+    for way in health["latency"]:
+        ways.setdefault(f"{way['since']} to {way['to']}", Histogram()).merge(msgspec.convert(way["took"], Histogram))
+    quantiles = {way: {"half_s": took.at_most_s(0.5), "most_s": took.at_most_s(0.99)} for way, took in ways.items()}
+    return "; ".join([*words, *(f"{way} {_quantiles(of)}" for way, of in quantiles.items())])
+
+
+def _quantiles(of: dict[str, Any]) -> str:
+    half_s, most_s = of["half_s"] or 0.0, of["most_s"] or 0.0
+    return f"≤ {_span(half_s)}, 99 % ≤ {_span(most_s)}"
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds * 1000:,.3g} ms" if seconds < 1 else f"{seconds:,.3g} s"
 
 
 def _promises(document: dict[str, Any], over: bool) -> Table:
@@ -257,13 +282,20 @@ def _sink(one: dict[str, Any], width: int) -> list[RenderableType]:
 
 def _timeline(timeline: dict[str, Any], count: int) -> list[RenderableType]:
     lines: list[RenderableType] = [Text(f"failures and elections: {timeline['count']:,}", style="dim")]
-    for one in timeline["last"][-count:]:
+    for one in _worth_most(timeline["last"], count):
         at = datetime.fromtimestamp(one["at_us"] / 1e6).strftime("%H:%M:%S")
         line = Text(f"{at}  ", style="dim", no_wrap=True, overflow="ellipsis")
         line.append(f"{one['who']} {one['what']}", style=_LOUD.get(one["what"], "not dim"))
         line.append(f"  {one['said']}")
         lines.append(line)
     return lines
+
+
+def _worth_most(entries: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
+    """The last ones; half of them failures, so that votes do not bury what they came from."""
+    failures = [at for at, one in enumerate(entries) if one["what"] in GRAVE][-(count // 2) :]
+    older = [at for at in failures if at < len(entries) - count]
+    return [entries[at] for at in older] + entries[max(0, len(entries) - count) + len(older) :]
 
 
 def _time(us: int | None, width: int) -> str:

@@ -70,6 +70,7 @@ from unerring.log.store import (
     store_options,
 )
 from unerring.log.sweeping import sweep, wall_us
+from unerring.log.syncs import Syncs, SyncsSeen, disk_syncs
 from unerring.log.tables import events_of, table_of
 from unerring.log.taking import CORRUPT, Answer, Order, TakeConfig, Taker
 from unerring.log.times import Times, zoned
@@ -150,6 +151,8 @@ __all__ = [
     "Spread",
     "Stayed",
     "Store",
+    "Syncs",
+    "SyncsSeen",
     "TakeConfig",
     "Taken",
     "TakenFile",
@@ -171,6 +174,7 @@ __all__ = [
     "cut",
     "cut_at",
     "declared_losses",
+    "disk_syncs",
     "encode_buckets",
     "encode_segment",
     "entry_of",

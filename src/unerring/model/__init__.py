@@ -52,6 +52,7 @@ from unerring.model.errors import (
     invariant,
 )
 from unerring.model.events import Event, Key, Value
+from unerring.model.histogram import BOUNDS_S, Histogram
 from unerring.model.identity import ANY_RUN, Actor, Who, identities, read_who, run_name
 from unerring.model.policy import Policy, Right, default_policy, policy_text, read_policy
 from unerring.model.ports import Entropy, Inlet, Machine, Outlet, Receive, StableStorage
@@ -85,6 +86,7 @@ __all__ = [
     "ANY_RUN",
     "ARRIVAL",
     "BEFORE_ALL",
+    "BOUNDS_S",
     "DIGEST_HEX",
     "HASH_HEX",
     "MILLISECOND_US",
@@ -113,6 +115,7 @@ __all__ = [
     "Event",
     "FrameError",
     "HandshakeError",
+    "Histogram",
     "Inlet",
     "InstanceFailed",
     "InvariantBreach",

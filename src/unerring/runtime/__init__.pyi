@@ -70,6 +70,7 @@ from .live.status import keepers as keepers, processes as processes
 from .live.store_record import StoreStorage as StoreStorage
 from .live.supervisor import WANTED as WANTED, ask_supervisor as ask_supervisor
 from .loop import Driver as Driver
+from .node_status import node_statuses as node_statuses, tell as tell
 from .os_processes import (
     began_at as began_at,
     dotted as dotted,
@@ -117,6 +118,7 @@ from .services import (
     PostgresStore as PostgresStore,
     SqliteStore as SqliteStore,
 )
+from .services.asked import CLOCKED_S as CLOCKED_S, Asked as Asked, ServiceSeen as ServiceSeen
 from .services.store import FLOW as FLOW, JOURNAL as JOURNAL, Line as Line
 from .storage import (
     MemoryStorage as MemoryStorage,

@@ -28,6 +28,7 @@ from unerring.runtime.large import LargeValues
 from unerring.runtime.links import Links, LinksConfig
 from unerring.runtime.loop import Driver, DriverConfig
 from unerring.runtime.reports import Reports
+from unerring.runtime.services.asked import ServiceSeen
 from unerring.runtime.services.clients import LocalService, Service, ServiceCarrier
 from unerring.runtime.storage import SqliteStorage
 from unerring.runtime.timers import monotonic_us
@@ -178,6 +179,10 @@ class NodeDriver:
             await self.links.close()
         if self._own_storage is not None:
             self._own_storage.close()
+
+    def services_seen(self) -> list[ServiceSeen]:
+        """Each service that was asked, as this node has seen it."""
+        return [asked.seen for asked in self._carrier.asked.values() if asked.seen.asked]
 
     async def do(self, method: str, *arguments: Any) -> None:
         """Have the machine do something, in its turn."""

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from unerring.log import disk_syncs
 from unerring.model import SECOND_US, ConfigError, DiskError, Persist, ProcessConfig, check
 from unerring.runtime import wal
 
@@ -173,7 +174,8 @@ class SqliteStorage:
         with self._lock:
             _refuse_after(self._failure)
             try:
-                self._commit(batch)
+                with disk_syncs.timed():
+                    self._commit(batch)
             except BaseException as error:
                 failure = self._fail("written", error)
                 if isinstance(error, (sqlite3.Error, OSError)):

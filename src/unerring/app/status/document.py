@@ -3,6 +3,7 @@
 | section | says |
 |---|---|
 | run | which folder and app, by which release, and whether anything of it runs |
+| health | what is wrong and since when; the input that is waited for, services, the disk, how late situations are |
 | tree | the query tree: sources, rules, and what is started for which situation |
 | live | the live engine's processes: leaders, incarnations, queues, lag; the membership record |
 | parts | what works in the run's own process (channels, reactions, levels), and what was started again |
@@ -22,15 +23,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
 from unerring.app import ledgers
 from unerring.app.folder import check_run, run_in
-from unerring.app.inputs import WAITS_US, Wait, rules_in, waits_of, watermarks_of
+from unerring.app.inputs import WAITS_US, rules_in, waits_of, watermarks_of
 from unerring.app.parts import channel_part, parts_in
 from unerring.app.place import LOG, Where, place_of
+from unerring.app.status.health import Health
 from unerring.app.status.instances import Instances
 from unerring.app.status.levels import Levels
 from unerring.app.status.sinks import sinks_in
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+_NOTED: Final = ("run", "service", "disk", "part", "input", "producer", "sink")
+"""The problems that are said at the top; the others are seen where they are."""
 
 
 class RunStatus:
@@ -62,6 +66,7 @@ class RunStatus:
         self.streams = Streams(self.place.log, self.app)
         self.levels = Levels(self.place.scratch)
         self.instances = Instances(self.actions_folder)
+        self.health = Health(self.actions_folder)
         self._grown: tuple[Topology | None, dict[str, Any]] | None = None
         self.timeline = RunTimeline(dict.fromkeys(self._folders()))
 
@@ -137,15 +142,10 @@ class RunStatus:
             return without
 
     def _run(self, document: dict[str, Any], now_us: int) -> dict[str, Any]:
-        alive = [process for process in document["live"]["processes"] if process["state"] not in ("dead", "silent")]
-        alive += [process for process in document["processes"]["nodes"] if process["state"] == "running"]
-        alive += [
-            process
-            for process in document["spark"]["drivers"]
-            if process["state"] == "running" and not process["supervised"]
-        ]
+        alive = self._alive(document)
         # Its own process may be the only sign of life: on a full disk no part can write its status.
         running = bool(alive) or document["parts"]["state"] in ("running", "silent")
+        document["health"] = self.health.look(document, running, len(alive), now_us)
         last_us = self.timeline.last_us
         return {
             "data": self.place.address,
@@ -160,14 +160,22 @@ class RunStatus:
             "at_us": now_us if running or last_us is None else last_us,
             "notes": [
                 *self.notes,
-                *_health(document["parts"], len(alive)),
+                *(problem["says"] for problem in document["health"]["problems"] if problem["kind"] in _NOTED),
                 *self._unheard(document, now_us),
-                *(_silence(document["inputs"], now_us) if running else ()),
-                *(_awaited(document["channels"]["waits"]) if running else ()),
-                *_held_up(document["sinks"]),
                 *self._damages(),
             ],
         }
+
+    @staticmethod
+    def _alive(document: dict[str, Any]) -> list[dict[str, Any]]:
+        """The processes that are there."""
+        alive = [process for process in document["live"]["processes"] if process["state"] not in ("dead", "silent")]
+        alive += [process for process in document["processes"]["nodes"] if process["state"] == "running"]
+        return alive + [
+            process
+            for process in document["spark"]["drivers"]
+            if process["state"] == "running" and not process["supervised"]
+        ]
 
     def _unheard(self, document: dict[str, Any], now_us: int) -> Iterator[str]:
         """A sentence for every channel that works for a while, and on which no producer was heard of."""
@@ -228,47 +236,3 @@ class RunStatus:
             "accounts": accounts,
             "waits": list(msgspec.to_builtins(written.waits)),
         }
-
-
-def _held_up(sinks: list[dict[str, Any]]) -> Iterator[str]:
-    """A sentence for every sink whose target does not get what it should."""
-    for sink in sinks:
-        if sink["state"] in ("waiting", "stopped"):
-            yield f"sink {sink['name']} is {sink['state']}, {sink['waiting']:,} events behind: {sink['why']}"
-
-
-def _silence(inputs: dict[str, Any], now_us: int) -> Iterator[str]:
-    """A sentence for every input that holds a rule up."""
-    for wait in msgspec.convert(inputs["waits"], list[Wait]):
-        if now_us - wait.since_us >= WAITS_US:
-            yield wait.sentence(now_us)
-
-
-def _awaited(waits: list[dict[str, Any]]) -> Iterator[str]:
-    """A sentence for every stream whose producers wait for one of them, or that cannot be sealed."""
-    for wait in msgspec.convert(waits, list[ledgers.Wait]):
-        if wait.blocked:
-            yield f"stream {wait.stream} cannot be sealed: {wait.blocked}"
-        elif wait.silent_us >= WAITS_US:
-            silent = f"nothing came from it for {wait.silent_us / SECOND_US:.0f} s, and {wait.held:,} events wait"
-            remedy = "start it, let it end(), or declare the stream with idle_after"
-            yield f"stream {wait.stream} waits for its producer {wait.producer}: {silent}; {remedy}"
-
-
-def _health(parts: dict[str, Any], alive: int) -> Iterator[str]:
-    """A sentence for everything of the run's own process that does not work."""
-    if alive and parts["state"] == "gone":
-        yield (
-            f"the run's own process {parts['pid']} is gone, and {alive} processes of it are left: nothing comes in "
-            "over channels, and who dies is not started again; start the same command again"
-        )
-    elif parts["state"] == "silent":
-        yield (
-            f"the run's own process {parts['pid']} has written nothing for {parts['silent_s']:.0f} s: it is stuck, or "
-            f"its disk takes nothing"
-        )
-    for part in parts["parts"]:
-        if part["state"] == "waiting" and parts["state"] in ("running", "silent"):
-            yield f"{part['name']} failed and is started again ({part['restarts']} times so far): {part['why']}"
-        elif part["state"] == "failed":
-            yield f"{part['name']} ended the run: {part['why']}"

@@ -8,8 +8,12 @@ from typing import Any, Final
 import msgspec
 
 from unerring.app.inputs import Wait, Watermark, now_us, rules_in, samples_of
+from unerring.app.metrics import HISTOGRAMS, Sample, histogram_samples, kind_of
+from unerring.app.status.health import KINDS
+from unerring.model import Histogram
+from unerring.runtime import ServiceSeen
 
-HELP: Final = {
+_HELP: Final = {
     "unerring_process_up": "Whether a process of the run is there: live ones, drivers of Spark, process nodes.",
     "unerring_part_up": "Whether a part of the run's own process works (1), or failed and waits for its restart (0).",
     "unerring_part_restarts_total": "How often a part of the run's own process was started again.",
@@ -45,29 +49,38 @@ HELP: Final = {
     "unerring_channel_duplicates_total": "Duplicates that were discarded.",
     "unerring_timeline_total": "Failures and elections, by what happened.",
     "unerring_violations": "What the last audit found wrong, by promise.",
+    "unerring_problems": "What is wrong now, by kind: what unerring status says at its top.",
+    "unerring_service_up": "Whether a service answers (1), or was asked and has not answered since (0).",
+    "unerring_service_failures_total": "Requests to a service that it did not answer, by service.",
+    "unerring_sync_hangs_seconds": "How long a sync of a process's disk has not ended by now.",
 }
-
-Sample = tuple[str, dict[str, object], float]
+HELP: Final = {**_HELP, **HISTOGRAMS}
 
 
 def prometheus(document: dict[str, Any]) -> str:
     """All samples of one document."""
     lines: list[str] = []
-    samples = sorted(_samples(document), key=lambda sample: list(HELP).index(sample[0]))
+    places = {name: place for place, name in enumerate(HELP)}
+    samples = sorted(_samples(document), key=lambda sample: places[_metric(sample[0])])
     last = ""
     for name, labels, value in samples:
-        if name != last:
-            kind = "counter" if name.endswith("_total") else "gauge"
-            lines += [f"# HELP {name} {HELP[name]}", f"# TYPE {name} {kind}"]
-            last = name
+        if (metric := _metric(name)) != last:
+            lines += [f"# HELP {metric} {HELP[metric]}", f"# TYPE {metric} {kind_of(metric)}"]
+            last = metric
         inner = ",".join(f'{label}="{_escaped(str(text))}"' for label, text in labels.items())
         lines.append(f"{name}{{{inner}}} {value:.17g}" if inner else f"{name} {value:.17g}")
     return "\n".join([*lines, ""])
 
 
+def _metric(name: str) -> str:
+    """The name of the metric that a sample is of."""
+    return name if name in HELP else name.rpartition("_")[0]
+
+
 def _samples(document: dict[str, Any]) -> Iterator[Sample]:
     yield from _processes(document)
     yield from _parts(document["parts"])
+    yield from _health(document["health"])
     yield from _inputs(document["inputs"], rules_in(document["tree"]))
     for stream, one in document["streams"].items():
         name = "unerring_situations_total" if one["kind"] == "situation" else "unerring_stream_events_total"
@@ -127,6 +140,24 @@ def _parts(run: dict[str, Any]) -> Iterator[Sample]:
         yield "unerring_part_up", {"part": part["name"]}, runs and part["state"] == "running"
         yield "unerring_part_restarts_total", {"part": part["name"]}, part["restarts"]
     yield from _requests("run", run["requests"])
+
+
+def _health(health: dict[str, Any]) -> Iterator[Sample]:
+    for kind in KINDS:
+        count = sum(problem["kind"] == kind for problem in health["problems"])
+        yield "unerring_problems", {"kind": kind}, count
+    for one in msgspec.convert(health["services"], list[ServiceSeen]):
+        labels: dict[str, object] = {"service": one.name, "address": one.address}
+        yield "unerring_service_up", labels, not one.failing_since_us
+        yield "unerring_service_failures_total", labels, one.failed
+        yield from histogram_samples("unerring_service_seconds", one.took, labels)
+    for process, disk in health["disk"]["by_process"].items():
+        yield "unerring_sync_hangs_seconds", {"process": process}, disk["hangs_s"]
+        took = msgspec.convert(disk["all"], Histogram)
+        yield from histogram_samples("unerring_sync_seconds", took, {"process": process})
+    for way in health["latency"]:
+        labels = {"since": way["since"], "to": way["to"], "of": way["of"]}
+        yield from histogram_samples("unerring_latency_seconds", msgspec.convert(way["took"], Histogram), labels)
 
 
 def _requests(process: str, requests: dict[str, Any]) -> Iterator[Sample]:

@@ -14,6 +14,9 @@ HELD_MAX: Final = 20_000
 """The last so many are held; the counts are of all."""
 TOLD_MAX: Final = 300
 """The last so many are in the status document."""
+GRAVE: Final = (What.DIED, What.KILLED, What.EVICTED, What.RESTARTED, What.REFUSED)
+"""Failures. A vote comes with each of them, and votes that never end come with a bad link: they take at most half of
+the room, so that the one death among them stays to be seen."""
 
 
 class RunTimeline:
@@ -38,9 +41,13 @@ class RunTimeline:
             self.all = self.all + added
             if late:  # several processes write, each to its own folder
                 self.all.sort(key=lambda one: one.at_us)
-            del self.all[:-HELD_MAX]
+            self.all = _last(self.all, HELD_MAX)
             self.later_views = len({one.said.partition(":")[0] for one in self.all if one.what == What.VIEW})
-        return {"count": self.count, "counts": dict(self.counts), "last": msgspec.to_builtins(self.all[-TOLD_MAX:])}
+        return {
+            "count": self.count,
+            "counts": dict(self.counts),
+            "last": msgspec.to_builtins(_last(self.all, TOLD_MAX)),
+        }
 
     @property
     def damages(self) -> list[str]:
@@ -58,3 +65,12 @@ class RunTimeline:
     def about(self, instance: str) -> list[Entry]:
         """What process nodes reported of one instance: view changes, and executions that were undone."""
         return [one for one in self.all if one.said.startswith(f"{instance}: ")]
+
+
+def _last(entries: list[Entry], most: int) -> list[Entry]:
+    """The last ones, in order; up to half of them failures that are further back."""
+    if len(entries) <= most:
+        return entries
+    grave = [at for at, one in enumerate(entries) if one.what in GRAVE][-(most // 2) :]
+    grave = [at for at in grave if at < len(entries) - most]
+    return [entries[at] for at in grave] + entries[len(entries) - most + len(grave) :]

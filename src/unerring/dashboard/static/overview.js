@@ -9,6 +9,7 @@ import { colour, summary } from './situations.js';
 import { ask, changed, state } from './state.js';
 import { picture as timelinePicture } from './timeline.js';
 import { legend, picture as tree } from './tree.js';
+import { health } from './health.js';
 
 let latest = null;
 let asking = false;
@@ -101,6 +102,7 @@ export const overview = {
     const shown = [...state.tail.slice(-8).reverse(), ...(latest || [])].slice(0, 8);
     patch(main, [
       ...notices(),
+      health(d),
       h('div', { class: 'promises' }, channels(d), correlation(d), processes(d)),
       panel('Query tree', legend(), tree((name) => { location.hash = `#tree/${encodeURIComponent(name)}`; })),
       h('div', { class: 'pair-of-panels' },

@@ -29,7 +29,7 @@ export function changed() {
   });
 }
 
-const SECTIONS = ['run', 'tree', 'live', 'spark', 'streams', 'situations', 'processes', 'channels', 'audit'];
+const SECTIONS = ['run', 'health', 'tree', 'live', 'spark', 'streams', 'situations', 'processes', 'channels', 'audit'];
 
 export function connect() {
   const source = new EventSource('/api/stream');

@@ -14,6 +14,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from unerring.log.store.port import Store, tag_of
+from unerring.log.syncs import disk_syncs
 from unerring.model import CallerError, DiskError
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
@@ -179,7 +180,8 @@ class LocalStore:
                 while view:
                     view = view[os.write(descriptor, view) :]
                 if sync:
-                    os.fsync(descriptor)
+                    with disk_syncs.timed():
+                        os.fsync(descriptor)
             finally:
                 os.close(descriptor)
             yield aside

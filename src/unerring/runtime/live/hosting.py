@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from unerring.correlation import MEMBERSHIP, OPERATOR, ReadRecord, Rearrange, codec, is_keeper, node_of
+from unerring.log import disk_syncs
 from unerring.model import (
     Address,
     Connected,
@@ -212,6 +213,7 @@ class Host:
             self._rearrange(path.parent.parent)
             fields = {**describe(self.driver.machine), **self.also()}
             counts = {**self.driver.reports.counts, **self.links.reports.counts}
+            fields["disk"] = msgspec.to_builtins(disk_syncs.look())
             fields["reports"] = {what: counts[what] for what in sorted(counts) if not what.startswith("driver.")}
             note(path, self.name, fields)
             await asyncio.sleep(STATUS_S)

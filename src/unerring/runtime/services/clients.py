@@ -24,9 +24,11 @@ from unerring.runtime.executor import Carrier
 from unerring.runtime.large import LargeValues, Vanished
 from unerring.runtime.reports import Reports
 from unerring.runtime.secret import shared_secret
+from unerring.runtime.services.asked import Asked
 from unerring.runtime.services.headers import written
 from unerring.runtime.services.proof import AT, CALLER, FLOW, PROOF, proof
 from unerring.runtime.timers import monotonic_us
+from unerring.runtime.transports.config import without_secrets
 from unerring.tracing import tracer
 
 GONE: Final = 410
@@ -98,6 +100,7 @@ class HttpService:
         self._client = httpx.AsyncClient(base_url=url, timeout=timeout_s, limits=limits, transport=transport)
         self._most = reply_bytes_max
         self._traces = tracer()
+        self.address = without_secrets(url)
         self.at_once_max = connections_max
         """Requests that a node makes at once; the others wait for their turn, and that is no attempt."""
 
@@ -217,6 +220,7 @@ class ServiceCarrier:
             name: Limiter(Limits(at_once=min(getattr(service, "at_once_max", asking_max), asking_max)))
             for name, service in services.items()
         }
+        self.asked = {name: Asked(name, getattr(service, "address", "")) for name, service in services.items()}
         self._asked = 0
         self._asking: set[asyncio.Task[None]] = set()
         self.offer: Callable[[Address, Any], bool] = lambda sender, message: False
@@ -256,10 +260,12 @@ class ServiceCarrier:
             task.add_done_callback(self._asking.discard)
 
     async def _carry(self, service: Service, id: str, to: Address, request: Request) -> None:
+        began_s = time.time()
         try:
             reply = await self._with_values(service, request)
         finally:
             self._turns[request.service].end(id, False, monotonic_us())
+        self.asked[request.service].take(request, reply, began_s)
         if reply.answer in (Answer.UNKNOWN, Answer.UNREACHED) and reply.value:
             self._reports.note(f"process.{reply.answer}_outcome", f"{request.iid}: {reply.value}")
         self.offer(to, reply)
