@@ -37,7 +37,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.envir
 import live_upgrade
 import live_w1
 import workloads
-from unerring.app import live
+from unerring.app import live, live_cluster
 from unerring.correlation import CorrelationConfig, Standing
 from unerring.evaluation import Factory, FactoryRun, Severed
 from unerring.log import EventLog, with_origin
@@ -145,7 +145,9 @@ class _Run:
     ) -> None:
         self.data = data
         self.f = f
-        cluster = live.make_cluster("live_w1:app", f, data, config, shards={"W1": shards} if shards > 1 else None)
+        cluster = live_cluster.make_cluster(
+            "live_w1:app", f, data, config, shards={"W1": shards} if shards > 1 else None
+        )
         self.supervisor = LiveSupervisor(cluster, data / "live", command, config=KILLED_OFTEN)
         self.nodes = [[*node.replicas] for node in cluster.topology.nodes if node.hosts == "W1"]
         self.replicas = tuple(name for replicas in self.nodes for name in replicas)

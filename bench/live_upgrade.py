@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import live_w1
-from unerring.app import LiveUpgrade, agree_on_upgrade, live, note_first, place_of, remember
+from unerring.app import LiveUpgrade, agree_on_upgrade, live, live_cluster, note_first, place_of, remember
 from unerring.log import EventLog, LogWriter
 from unerring.model import Event, Stamp, schema_of
 from unerring.pipeline import agreed_upgrades
@@ -52,7 +52,7 @@ async def pause_s(data: Path, quick: bool = False) -> float:
     """Seconds by which the slowest situation around the switch is slower than the slowest before it."""
     place = place_of(data)
     remember(place, "live_w1:app")
-    cluster = live.make_cluster("live_w1:app", 1, data)
+    cluster = live_cluster.make_cluster("live_w1:app", 1, data)
     note_first(place, "live_w1:app", live_w1.app)
     supervisor = LiveSupervisor(cluster, data / "live", lambda name: live.command(data, name))
     running, feed = asyncio.create_task(supervisor.run()), _Feed(data)

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.app.tree_app import Reading
 from unerring import event_of
-from unerring.app import live, load
+from unerring.app import live, live_cluster, load
 from unerring.app.live_sealer import live_situations
 from unerring.audit.strong_reliability import check_strong_reliability
 from unerring.correlation import Role
@@ -40,7 +40,7 @@ class LiveRun:
         self.streams = [schema.name for schema in self.app.outputs]
         self.schema = next(schema for schema in self.app.streams if schema.name == "Reading")
         self.writer = LogWriter(EventLog(data / "log"), self.schema, None, self.app.buckets)
-        self.cluster = live.make_cluster(address, options.pop("f", 1), data, **options)
+        self.cluster = live_cluster.make_cluster(address, options.pop("f", 1), data, **options)
         self.supervisor = self.new_supervisor()
 
     def new_supervisor(self) -> LiveSupervisor:
@@ -131,7 +131,7 @@ class ShardedRun(LiveRun):
 
     def spread(self, shards: dict[str, int]) -> None:
         """Another number of shards from now on."""
-        self.cluster = live.make_cluster("tests.app.shard_app:app", self.f, self.data, shards=shards)
+        self.cluster = live_cluster.make_cluster("tests.app.shard_app:app", self.f, self.data, shards=shards)
 
     async def run(self, first: int, last: int, kill: str = "") -> None:
         """Feed some events, and kill a replica after half of them; done when all that they decide is sealed."""

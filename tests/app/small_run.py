@@ -10,7 +10,7 @@ import msgspec
 from tests.log.worlds import BURST, table
 from unerring.app import batches, learned, ledgers, verdicts, verifying
 from unerring.app.folder import remember
-from unerring.app.live import make_cluster
+from unerring.app.live_cluster import make_cluster
 from unerring.app.place import place_of
 from unerring.app.rooting import RootSealer
 from unerring.app.verifying import KINDS

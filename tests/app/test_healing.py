@@ -9,7 +9,7 @@ import pytest
 from tests.app.live_tree import readings
 from tests.app.lost_hosts import lost_hosts
 from tests.app.tree_app import app
-from unerring.app.live import topology_of
+from unerring.app.live_cluster import topology_of
 from unerring.app.options import RunOptions
 from unerring.correlation import Member, Record, Standing
 from unerring.model import ConfigError

@@ -15,7 +15,7 @@ import pytest
 from tests.app.live_tree import readings
 from tests.app.tree_app import Reading
 from unerring import App
-from unerring.app.live import make_cluster
+from unerring.app.live_cluster import make_cluster
 from unerring.app.metrics import Metrics
 from unerring.app.parts import FILE, Parts, parts_in
 from unerring.app.status import RunStatus

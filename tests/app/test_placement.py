@@ -6,7 +6,7 @@ import pytest
 
 from tests.app.tree_app import Peaks, Rate, Reading, Steps
 from unerring import App, event_of, fn, rule, run_on, trailing
-from unerring.app.live import topology_of
+from unerring.app.live_cluster import topology_of
 from unerring.correlation import Role
 from unerring.correlation.engine import Hosting
 from unerring.matching.interpreter import Interpreter

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.app.tree_app import app
-from unerring.app.live import make_cluster, topology_of
+from unerring.app.live_cluster import make_cluster, topology_of
 from unerring.app.place import Place, place_of
 from unerring.app.plan_document import plan_of
 from unerring.app.planning import PlacementOptions

@@ -10,7 +10,7 @@ from tests.app.shard_app import Rate, Reading, Steps, Total, app
 from unerring import fn, rule, trailing
 from unerring.app import App, RunOptions
 from unerring.app.deliveries import ran_live
-from unerring.app.live import make_cluster, topology_of
+from unerring.app.live_cluster import make_cluster, topology_of
 from unerring.app.place import place_of
 from unerring.app.sharding import shards_of
 from unerring.app.status.tree import tree_of

@@ -5,33 +5,37 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.app import tree_app
+from tests.app.editions import sealed, wanted
 from tests.app.live_tree import APART_US, LiveRun, readings
-from unerring.app import agree_on_upgrade, place_of
+from unerring.app import RunOptions, agree_on_upgrade, live_cluster, place_of
 from unerring.app.folder import remember
 from unerring.app.live_upgrade import LiveUpgrade
 from unerring.app.upgrading import note_first
-from unerring.log import events_of
-from unerring.matching.oracle import run
-from unerring.model import TIME_MAX, Event
-from unerring.rules import ranks_of
+from unerring.runtime import make_certificates
 
 EVENTS = 20_000
 """More than are needed."""
 
 
 class Upgraded(LiveRun):
+    """With TLS, so that processes that come get certificates, too."""
+
     done = False
+    tls = ""
 
     async def upgrade(self, tmp_path: Path) -> int:
         place = place_of(tmp_path)
         running = asyncio.create_task(self.supervisor.run())
         feeding = asyncio.create_task(self._feed_on())
-        step = LiveUpgrade(place, self.supervisor, 1, lambda callback: callback(), print)
+        options = RunOptions(engine="live", tls=self.tls)
+        certify = partial(live_cluster.certify, options=options, app="tree")
+        step = LiveUpgrade(place, self.supervisor, 1, lambda callback: callback(), print, certify)
         try:
             await self.until(lambda: all(self.log(s).refresh() > self.events[10].stamp.time for s in self.streams))
             kept = self.supervisor.processes["Rate/0"].pid
@@ -69,21 +73,12 @@ class Upgraded(LiveRun):
 def test_rules_change_while_it_runs(tmp_path: Path) -> None:
     place = place_of(tmp_path)
     remember(place, "tests.app.tree_app:app")
-    live = Upgraded(tmp_path, "tests.app.tree_app:app", readings(EVENTS))
+    make_certificates(tmp_path / "ca", [])
+    live = Upgraded(tmp_path, "tests.app.tree_app:app", readings(EVENTS), tls=str(tmp_path / "ca"))
+    live.tls = str(tmp_path / "ca")
     note_first(place, "tests.app.tree_app:app", tree_app.app)
     at_us = asyncio.run(live.upgrade(tmp_path))
-    streams = {"Reading": live.events}
-    ranks = ranks_of(tree_app.app.plans, tree_app.app.streams)
     assert live.events[0].stamp.time < at_us < live.events[-1].stamp.time
-    for old, new in zip(tree_app.app.plans, tree_app.wider.plans, strict=True):
-        below = streams[new.inputs[0].schema.name]
-        wanted = [event for event in run(old, below, ranks) if event.stamp.time <= at_us]
-        wanted += [event for event in run(new, below, ranks) if event.stamp.time > at_us]
-        assert found(live, new.output.name) == wanted
-        assert any(event.stamp.time > at_us for event in wanted)
-        streams[new.output.name] = wanted
-
-
-def found(live: LiveRun, stream: str) -> list[Event]:
-    chain = live.log(stream)
-    return list(events_of(chain.read(chain.base.from_us, TIME_MAX), chain.schema))
+    for stream, situations in wanted(tree_app.app, tree_app.wider, live.events, at_us).items():
+        assert sealed(place.log, stream) == situations
+        assert situations[-1].stamp.time > at_us

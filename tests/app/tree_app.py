@@ -22,6 +22,12 @@ app = App("tree", rules=[Rate, Steps, Peaks], streams=[Reading], buckets=1)
 low = App("low", rules=[Rate], streams=[Reading], buckets=1)
 """One level of it, where each process costs time."""
 
+WiderRate = rule("Rate").on(Reading).window(trailing(65 * MILLISECOND_US)).on_change("n").emit(n=fn.count())
+StepsAbove = rule("Steps").on(WiderRate).window(trailing(60 * MILLISECOND_US)).on_change("n").emit(n=fn.count())
+
+higher = App("low", rules=[WiderRate, StepsAbove], streams=[Reading], buckets=1)
+"""The same with another rule there, and one more above it."""
+
 WiderSteps = rule("Steps").on(Rate).window(trailing(85 * MILLISECOND_US)).on_change("n").emit(n=fn.count())
 PeaksAbove = rule("Peaks").on(WiderSteps).window(trailing(90 * MILLISECOND_US)).on_change("n").emit(n=fn.count())
 

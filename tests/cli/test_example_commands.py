@@ -13,7 +13,7 @@ import pytest
 
 from unerring import Embedded
 from unerring.app.folder import remember
-from unerring.app.live import make_cluster
+from unerring.app.live_cluster import make_cluster
 from unerring.app.new import make_app
 from unerring.app.sealed_events import SealedEvents
 from unerring.app.status import StatusMetrics

@@ -16,9 +16,9 @@ import pytest
 
 from tests.app import tree_app
 from tests.app.live_tree import read_status, readings
-from unerring.app import live, standby
+from unerring.app import live_cluster, standby
 from unerring.app.following import PIECE_EVENTS, Following, to_replica
-from unerring.app.live import topology_of
+from unerring.app.live_cluster import topology_of
 from unerring.app.live_engine import Drivers
 from unerring.app.options import SparkOptions, check_memory
 from unerring.app.place import place_of
@@ -165,7 +165,7 @@ def test_what_several_drivers_cannot_do_is_a_sentence(tmp_path: Path, options: l
 
 
 def test_a_driver_whose_rules_have_changed_stays_out_and_says_why(tmp_path: Path) -> None:
-    cluster = live.make_cluster("tests.app.tree_app:app", 1, tmp_path, on_spark=("Rate", "Steps", "Peaks"))
+    cluster = live_cluster.make_cluster("tests.app.tree_app:app", 1, tmp_path, on_spark=("Rate", "Steps", "Peaks"))
     msgspec.structs.replace(cluster, app="tests.app.sum_app:app").write(tmp_path / "live")
     driver = subprocess.Popen(standby.command(tmp_path, "spark/0", SparkOptions()), stderr=subprocess.PIPE, text=True)
     try:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import unerring
-from unerring.app import live
+from unerring.app import live, live_cluster
 from unerring.cli import main
 from unerring.log import EventLog, Quarantine
 from unerring.model import TIME_MAX
@@ -139,7 +139,7 @@ def test_the_app_on_spark_finds_them(
 
 def test_the_live_engine_finds_them(files: dict[str, Path], wanted: list[Found], tmp_path: Path) -> None:
     ingested(files["parquet"], tmp_path)
-    cluster = live.make_cluster(ADDRESS, 0, tmp_path)
+    cluster = live_cluster.make_cluster(ADDRESS, 0, tmp_path)
     supervisor = LiveSupervisor(cluster, tmp_path / "live", lambda name: live.command(tmp_path, name))
 
     async def run() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from unerring import App, Rule, event_of, last, rule, run_on, step, stream, time_of
 from unerring.app.auditing import Audit
-from unerring.app.live import make_cluster, topology_of
+from unerring.app.live_cluster import make_cluster, topology_of
 from unerring.app.status.tree import tree_of
 from unerring.log import EventLog, LogWriter
 from unerring.matching import oracle

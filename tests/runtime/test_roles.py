@@ -130,7 +130,7 @@ def test_nobody_greets_by_a_name_that_is_no_node_s(wait, name) -> None:
 
 
 def test_what_a_replica_greets_is_what_its_run_has(tmp_path) -> None:
-    from unerring.app.live import make_cluster
+    from unerring.app.live_cluster import make_cluster
     from unerring.runtime.live.hosting import Host
 
     cluster = make_cluster("tests.app.tree_app:app", 0, tmp_path)

@@ -313,7 +313,8 @@ def test_somebody_else_s_port_is_recognised(wait, answer, error, sentence) -> No
 
 
 def test_a_run_s_secret_is_in_no_file_but_its_own_and_in_no_argument(tmp_path: Path) -> None:
-    from unerring.app.live import command, make_cluster
+    from unerring.app.live import command
+    from unerring.app.live_cluster import make_cluster
     from unerring.app.place import place_of
     from unerring.runtime.process_cluster import ClusterShape, NodeCluster
 

@@ -1,6 +1,6 @@
 """What other packages import of app. This is the list; `__init__.py` loads it when it is used."""
 
-from . import capacity as capacity, live as live
+from . import capacity as capacity, live as live, live_cluster as live_cluster
 from .acting import PROCESSES as PROCESSES
 from .address import find as find
 from .application import DATA as DATA, App as App, load as load

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from unerring.correlation import ENGINE, PRODUCER, Batch, HandOver, Produced, Publish, StreamPosition, Switch
+from unerring.correlation import ENGINE, PRODUCER, Batch, HandOver, Produced, Publish, StreamPosition, Switch, is_ahead
 from unerring.log import Chain, EventLog, events_of
 from unerring.matching import COLUMNS_MIN, Piece, first_after, stamp_at
 from unerring.model import ORDINAL_MAX, TIME_MIN, Address, Stamp
@@ -46,7 +46,7 @@ def to_source(stream: str, place: Place, events: Piece, through_us: int, switch:
 def to_replica(stream: str, place: Place, events: Piece, through_us: int, switch: Switch | None) -> tuple[Address, Any]:
     """The message for a replica, whose engine made the events."""
     handed = tuple(events) if isinstance(events, list | tuple) else events.packed()
-    return ENGINE, Produced((Batch(stream, place.last, place.count, handed, through_us),))
+    return ENGINE, Produced((Batch(stream, place.last, place.count, handed, through_us, switch),))
 
 
 class Following:
@@ -99,6 +99,9 @@ class Following:
             reached_us = chain.refresh()
             if self._agreed is not None and reached_us > place.through_us:
                 self._switch = self._agreed(self._log)
+                machine: Any = driver.machine
+                if self._switch is not None and is_ahead(self._switch, machine.topology):
+                    reached_us = min(reached_us, self._switch.at_us)  # until this host has heard of its nodes
             begin_us = max(place.through_us, chain.base.from_us, self._begins_us)
             if reached_us <= begin_us:
                 await asyncio.sleep(pause_s)
@@ -106,10 +109,11 @@ class Following:
                 continue
             pause_s = self._pause_s
             for span in chain.spans(begin_us, reached_us):
-                for events in _pieces(chain, max(begin_us, span.from_us), span.through_us, self._piece_events):
+                end_us = min(span.through_us, reached_us)
+                for events in _pieces(chain, max(begin_us, span.from_us), end_us, self._piece_events):
                     fresh = events[first_after(events, place.last) :]
                     await self._hand_over(stream, place, fresh, stamp_at(events, -1).time, driver)
-                await self._hand_over(stream, place, (), span.through_us, driver)
+                await self._hand_over(stream, place, (), end_us, driver)
                 if self._places[stream] is not place:
                     break
 

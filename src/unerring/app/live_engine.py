@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
-from unerring.app import live
+from unerring.app import live, live_cluster
 from unerring.app.application import App
 from unerring.app.generations import begin_anew
 from unerring.app.live_needs import SPARK
@@ -63,7 +64,7 @@ class LiveEngine:
             check_master(o.driver.config("").master)
             check_memory(o.drivers, o.driver.memory)
         f = o.tolerated if o.engine == "live" else o.f or 0
-        cluster = live.make_cluster(
+        cluster = live_cluster.make_cluster(
             self._address,
             f,
             self._place,
@@ -83,8 +84,11 @@ class LiveEngine:
         self._supervisor = supervisor
         self._thread = LoopThread("live engine", supervisor.run, self._parts.end)
         self._thread.start()
-        if not self._on_spark and not cluster.hosts:
-            self._upgrade = LiveUpgrade(self._place, supervisor, f, self._thread.call, self._say)
+        if not self._on_spark and not (cluster.hosts and self._place.is_folder):
+            certify = partial(live_cluster.certify, options=o, app=self._app.name)
+            self._upgrade = LiveUpgrade(
+                self._place, supervisor, f, self._thread.call, self._say, certify, self._address
+            )
 
     def go_on_from(self, before: LiveEngine) -> None:
         """The processes of a run whose rules these follow: those that did not change have gone on."""

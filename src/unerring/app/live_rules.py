@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from unerring.app.place import Place
 from unerring.correlation import NodeSpec, Switch, Topology
 from unerring.log import EventLog
 from unerring.model import StreamSchema
@@ -28,8 +27,8 @@ def agreed_switch(log: EventLog) -> Switch | None:
 class LiveRules:
     """Of a run that was begun by an app, and perhaps upgraded since."""
 
-    def __init__(self, run: Place, app: App) -> None:
-        self._log = run.log
+    def __init__(self, log: EventLog, app: App) -> None:
+        self._log = log
         self._app = app
 
     @property

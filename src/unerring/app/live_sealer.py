@@ -77,7 +77,7 @@ class LiveSealer:
     ) -> None:
         self._seal_s = seal_s
         self._log = run.log
-        self._rules = LiveRules(run, app)
+        self._rules = LiveRules(run.log, app)
         self._buckets = app.buckets
         self.machine = machine
         self.lanes: dict[str, _Lane] = {}
@@ -105,7 +105,7 @@ class LiveSealer:
                 for stream in [self._lane(stream).chain.name for stream in self.machine.streams]:
                     await self._seal(stream, host)
         finally:
-            for stream in self.lanes:
+            for stream in [stream for stream in self.lanes if stream in self.machine.streams]:
                 self._seal_now(stream, self._safe_us(stream))
 
     async def _seal(self, stream: str, host: Host) -> None:

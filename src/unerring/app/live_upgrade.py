@@ -3,6 +3,9 @@
 Each step follows from what is on the store and in the cluster file, so that whoever starts the run again goes on with
 it: the new nodes start beside the old ones; when all are ready, that is written down, and with it the time at which
 they take over is agreed on; when nobody needs the old nodes any more, and all that they made is sealed, they end.
+
+Where a run is on several hosts, each of them does this. What a step needs is written on the store by whoever comes
+first, and followed by all: a host that was away goes on where the others are, and none is waited for that is lost.
 """
 
 from __future__ import annotations
@@ -12,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from unerring.app import rearranging
+from unerring.app import arrangements, rearranging
+from unerring.app.arrangements import ALONE, BESIDE
 from unerring.app.place import Place
 from unerring.audit import moment
-from unerring.correlation import is_keeper
+from unerring.correlation import Topology
 from unerring.runtime import Cluster, LiveSupervisor, free_addresses, process_names
 
 if TYPE_CHECKING:
@@ -23,46 +27,63 @@ if TYPE_CHECKING:
     from unerring.pipeline import Proposal
 
 Call = Callable[[Callable[[], None]], None]
+Certify = Callable[[Cluster], None]
 
 
 class LiveUpgrade:
-    """`call` runs something on the supervisor's event loop."""
+    """`call` runs something on the supervisor's event loop; `certify` makes the certificates of processes that come."""
 
     def __init__(
-        self, place: Place, supervisor: LiveSupervisor, f: int, call: Call, say: Callable[[str], Any] = lambda _: None
+        self,
+        place: Place,
+        supervisor: LiveSupervisor,
+        f: int,
+        call: Call,
+        say: Callable[[str], Any] = lambda _: None,
+        certify: Certify = lambda _: None,
+        app: str = "",
     ) -> None:
+        """`app`: which one runs here, where others may have let a later one take over meanwhile."""
         self._place = place
         self._supervisor = supervisor
         self._f = f
         self._call = call
         self._say = say
+        self._certify = certify
+        self._number = _number_of(place, app)
         self._finished: int | None = None
+
+    @property
+    def _spread(self) -> bool:
+        """Whether several hosts have to go by the same."""
+        return bool(self._supervisor.cluster.hosts)
+
+    @property
+    def _topology(self) -> Topology:
+        return self._supervisor.cluster.topology
 
     def look(self) -> str:
         """Take the next step, if it is time for it. The app whose rules have taken over; empty: none has now."""
-        from unerring.pipeline import Ready, agreed_upgrades, create, is_ready, pending
+        from unerring.pipeline import Ready, agreed_upgrades, create, is_done, is_ready
 
-        log, supervisor = self._place.log, self._supervisor
-        proposed = pending(log)
+        log = self._place.log
+        proposed = self._under_way()
         if proposed is None or not proposed.prepared:
             return ""
-        if supervisor.cluster.topology.upgrade < proposed.number:
+        if self._topology.upgrade < proposed.number:
             self._prepare(proposed)
             return ""
-        keeper = supervisor.keeping.membership
-        if keeper is None or keeper.topology != supervisor.cluster.topology:
-            return ""
-        if not is_ready(log, proposed.number):
-            if keeper.is_ready():
+        if not is_done(log, proposed.number) and not is_ready(log, proposed.number):
+            if self._is_ready():
                 create(log, Ready(proposed.number))
                 at_us = agreed_upgrades(log)[proposed.number - 1].at_us
                 self._say(f"the rules of {proposed.app} take over at {moment(at_us)}")
             return ""
-        self._begin_streams(proposed)
-        if not keeper.has_passed() or not self._is_sealed(proposed):
+        if not is_done(log, proposed.number):
+            self._begin_streams(proposed)
+        if not self._finish(proposed):
             return ""
-        self._finish(proposed)
-        self._finished = proposed.number
+        self._finished = self._number = proposed.number
         return proposed.app
 
     def conclude(self) -> None:
@@ -73,26 +94,66 @@ class LiveUpgrade:
             create(self._place.log, Done(self._finished))
             self._finished = None
 
+    def _under_way(self) -> Proposal | None:
+        """The upgrade that this host has still to go through: with all others, or after them."""
+        from unerring.pipeline import pending, proposals
+
+        proposed = pending(self._place.log)
+        if proposed is not None or not self._spread:
+            return proposed
+        last = proposals(self._place.log)[-1:]
+        lags = any(map(self._topology.is_ending, self._topology.nodes))
+        return last[0] if last and (last[0].number > self._number or lags) else None
+
+    def _is_ready(self) -> bool:
+        keeper = self._supervisor.keeping.membership
+        return keeper is not None and keeper.topology == self._topology and keeper.is_ready()
+
     def _prepare(self, proposed: Proposal) -> None:
         """Start the new nodes beside the old ones."""
-        from unerring.app.live import topology_of
-        from unerring.app.upgrading import levels_in, load_again
-        from unerring.pipeline import begin_streams, changes_of, edition_of, furthest, proposal
+        from unerring.app.upgrading import Pending
+        from unerring.pipeline import begin_streams, changes_of, furthest, is_done
+
+        log, cluster = self._place.log, self._supervisor.cluster
+        known = None
+        for step in (ALONE, BESIDE) if self._spread else ():
+            known = known or arrangements.written(self._place, proposed.number, step)
+        if known is not None:
+            self._change(known.applied(cluster))
+            return
+        if is_done(log, proposed.number):
+            return
+        upgrade = Pending(self._place, proposed)
+        fresh = changes_of(*upgrade.editions).fresh
+        plans = [plan for plan in upgrade.editions[1].plans if plan.name in fresh]
+        changed = self._beside(proposed, [schema.name for plan in plans for schema in plan.outputs])
+        # Streams that come have nothing up to the agreed time, which is not before this one.
+        begin_streams(furthest(upgrade.editions[0], log), upgrade.editions, upgrade.new)
+        coming = [name for name in changed.addresses if name not in cluster.addresses]
+        self._say(f"the new nodes of {proposed.app} start: {', '.join(coming)}")
+        self._change(arrangements.agree(self._place, BESIDE, changed) if self._spread else changed)
+
+    def _beside(self, proposed: Proposal, streams: list[str]) -> Cluster:
+        """The cluster with the new nodes beside the old ones."""
+        from unerring.app.live_cluster import topology_of
+        from unerring.app.upgrading import load_again
 
         app: App = load_again(proposed.app, self._place)
-        log, before, after = self._place.log, proposal(self._place.log, proposed.number - 1), edition_of(proposed)
-        editions = edition_of(before or proposed), after
-        fresh = changes_of(*editions).fresh
-        streams = [schema.name for plan in after.plans if plan.name in fresh for schema in plan.outputs]
         cluster = self._supervisor.cluster
-        both = rearranging.side_by_side(cluster.topology, topology_of(app, self._f), streams, proposed.number)
-        coming = [name for name in process_names(both) if name not in cluster.addresses]
-        # Streams that come have nothing up to the agreed time, which is not before this one.
-        begin_streams(furthest(editions[0], log), editions, levels_in(self._place, after, proposed.buckets))
-        addresses = {**cluster.addresses, **free_addresses(coming)}
-        changed = msgspec.structs.replace(cluster, topology=both, addresses=addresses, named=cluster.place)
-        self._say(f"the new nodes of {proposed.app} start: {', '.join(coming)}")
-        self._change(changed)
+        after = topology_of(app, self._f, everywhere=self._spread)
+        both = rearranging.side_by_side(cluster.topology, after, streams, proposed.number)
+        if not self._spread:
+            coming = [name for name in process_names(both) if name not in cluster.addresses]
+            addresses = {**cluster.addresses, **free_addresses(coming)}
+            return msgspec.structs.replace(cluster, topology=both, addresses=addresses, named=cluster.place)
+        hosts = arrangements.placed(cluster, both)
+        return msgspec.structs.replace(
+            cluster,
+            topology=both,
+            addresses={**cluster.addresses, **arrangements.addresses_of(cluster, hosts)},
+            hosts={**cluster.hosts, **hosts},
+            named=cluster.place,
+        )
 
     def _begin_streams(self, proposed: Proposal) -> None:
         """Streams that come with the new rules begin at the agreed time, and so do reactions."""
@@ -109,14 +170,35 @@ class LiveUpgrade:
         made = edition_of(before or proposed).outputs
         return all(log.chain(stream).refresh() >= at_us for stream in made)
 
-    def _finish(self, proposed: Proposal) -> None:
-        """End the old nodes: nobody needs them, and whoever starts the run again does not start them."""
+    def _finish(self, proposed: Proposal) -> bool:
+        """End the old nodes, once nobody needs them: whoever starts the run again does not start them."""
         cluster = self._supervisor.cluster
-        left = rearranging.alone(cluster.topology)
-        names = process_names(left)
-        addresses = {n: address for n, address in cluster.addresses.items() if n in names or is_keeper(n)}
-        self._change(msgspec.structs.replace(cluster, app=proposed.app, topology=left, addresses=addresses))
+        agreed = arrangements.written(self._place, proposed.number, ALONE) if self._spread else None
+        if agreed is not None:
+            left = agreed.applied(cluster)
+        else:
+            keeper = self._supervisor.keeping.membership
+            known = keeper is not None and keeper.topology == cluster.topology
+            if keeper is None or not known or not keeper.has_passed() or not self._is_sealed(proposed):
+                return False
+            left = arrangements.left_of(cluster, rearranging.alone(cluster.topology))
+            if self._spread:
+                left = arrangements.agree(self._place, ALONE, left)
+        self._change(msgspec.structs.replace(left, app=proposed.app))
+        return True
 
     def _change(self, cluster: Cluster) -> None:
+        self._certify(cluster)
         cluster.write(self._place.live)
         self._call(lambda: self._supervisor.rearrange(cluster))
+
+
+def _number_of(place: Place, app: str) -> int:
+    """The number of the edition that an app has: of the last one, if two are the same."""
+    from unerring.app.application import load
+    from unerring.app.upgrading import edition, same_rules
+    from unerring.pipeline import edition_of, proposals
+
+    rules = edition(load(app)) if app else None
+    same = [one.number for one in proposals(place.log) if rules is not None and same_rules(rules, edition_of(one))]
+    return max(same, default=0)

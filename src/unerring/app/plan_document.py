@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from unerring.app.application import App
-from unerring.app.live import topology_of
+from unerring.app.live_cluster import topology_of
 from unerring.app.place import Place
 from unerring.app.planning import PlacementOptions, agreed, loads_of, written_plan
 from unerring.runtime import place, placed_nodes

@@ -13,6 +13,7 @@ import msgspec
 
 from unerring.app.address import find
 from unerring.app.place import Place
+from unerring.app.upgraded import TREE
 from unerring.correlation import Role, Topology
 from unerring.model import SECOND_US, CallerError, ConfigError, protect_json, to_duration_us, verified_json
 from unerring.runtime import Facts, Strategy, balanced, place
@@ -65,6 +66,15 @@ def written_plan(run: Place, topology: Topology) -> Planned | None:
     """The plan that a run on a store has begun with."""
     name = _name(topology)
     known = None if run.is_folder else run.store.read(name)
+    return None if known is None else verified_json(known, Planned, run.store.locate(name))
+
+
+def plan_of(run: Place) -> Planned | None:
+    """The same, where only the store says which topology that is."""
+    tree = run.store.read(TREE)
+    fingerprint = None if tree is None else verified_json(tree, str, run.store.locate(TREE))
+    name = f"{PLACEMENT}/{fingerprint}.json"
+    known = run.store.read(name)
     return None if known is None else verified_json(known, Planned, run.store.locate(name))
 
 

@@ -8,8 +8,10 @@ joins takes what is not sealed yet from a peer.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from unerring.app.live_rules import LiveRules
 from unerring.app.live_sealer import table_of_pieces
 from unerring.correlation import SEALER, Forget, Replica
 from unerring.log import Chain, EventLog, seal_interval
@@ -31,21 +33,19 @@ class SharedSealer:
         self._machine = machine
         self._seal_s = seal_s
         self._many = max(1, machine.config.window_events // 2)
-        self._lanes: dict[str, tuple[Chain, str]] = {
-            schema.name: (log.create(schema, app.buckets), plan.version)
-            for plan in app.plans
-            for schema in plan.outputs
-            if schema.name in machine.merge.streams
-        }
+        self._rules = LiveRules(log, app)
+        self._log = log
+        self._buckets = app.buckets
+        self._chains: dict[str, Chain] = {}
 
     async def run(self, host: Host) -> None:
         try:
             await self._follow(host)
         finally:
             if self._machine.holding and self._machine.election.leading:
-                for stream, (chain, rule) in self._lanes.items():
+                for stream in self._machine.merge.streams:
                     watermark = self._watermark(stream)
-                    _seal(chain, self._machine.merge.whole(stream, watermark), watermark, rule)
+                    self._seal_now(stream, self._machine.merge.whole(stream, watermark), watermark)
 
     async def _follow(self, host: Host) -> None:
         loop = asyncio.get_running_loop()
@@ -56,7 +56,7 @@ class SharedSealer:
             if whole:
                 due_s = loop.time() + self._seal_s
             if self._machine.holding:
-                for stream in self._lanes:
+                for stream in self._machine.merge.streams:
                     if whole or self._waits(stream) >= self._many:
                         await self._seal(stream, host)
 
@@ -70,25 +70,39 @@ class SharedSealer:
 
     async def _seal(self, stream: str, host: Host) -> None:
         """Seal what is whole, if this replica leads; and let go what is sealed, by whomever."""
-        machine, (chain, rule) = self._machine, self._lanes[stream]
+        machine, chain = self._machine, self._chain(stream)
         watermark = self._watermark(stream)
         if watermark <= chain.through_us:
             return
         if machine.election.leading:
             pieces = machine.merge.whole(stream, watermark)
-            await asyncio.to_thread(_seal, chain, pieces, watermark, rule)
+            await asyncio.to_thread(self._seal_now, stream, pieces, watermark)
         else:
             await asyncio.to_thread(chain.refresh)
-        if not machine.holding:
+        if not machine.holding or stream not in machine.merge.streams:
             return  # it joins anew: what it held is not its own any more
         for name in machine.merge.lanes(stream):
             sealed = sum(
                 first_after(piece, Stamp(chain.through_us, ORDINAL_MAX)) for piece in machine.merge.waiting(name)
             )
             if sealed:
-                host.driver.offer(SEALER, Forget(name, machine.intake.consumed[name] + sealed))
+                number = machine.intake.consumed[name] + sealed
+                host.driver.offer(SEALER, Forget(name, number, machine.intake.maker(name)))
+
+    def _chain(self, stream: str) -> Chain:
+        """Of a stream, which may have come with an upgrade."""
+        if stream not in self._chains:
+            self._chains[stream] = self._log.create(self._rules.schema(stream), self._buckets)
+        return self._chains[stream]
+
+    def _seal_now(self, stream: str, pieces: list[Piece], through_us: int) -> None:
+        """Up to the time of an upgrade as the old rules', after it as the new ones'."""
+        chain = self._chain(stream)
+        from_us = chain.refresh()
+        for end_us, version in self._rules.versions(stream, from_us, through_us):
+            some = table_of_pieces([piece for piece in map(_until(end_us), pieces) if len(piece)], chain.schema)
+            seal_interval(chain, some, end_us, rule=version)
 
 
-def _seal(chain: Chain, pieces: list[Piece], through_us: int, rule: str) -> None:
-    if through_us > chain.refresh():
-        seal_interval(chain, table_of_pieces(pieces, chain.schema), through_us, rule=rule)
+def _until(through_us: int) -> Callable[[Piece], Piece]:
+    return lambda piece: piece[: first_after(piece, Stamp(through_us, ORDINAL_MAX))]

@@ -23,7 +23,7 @@ import msgspec
 
 from unerring.app.application import App, load
 from unerring.app.following import PAUSE_S_MAX, Following, to_replica
-from unerring.app.live import topology_of
+from unerring.app.live_cluster import topology_of
 from unerring.app.live_needs import SPARK, rules_on_spark
 from unerring.app.metrics import Metrics
 from unerring.app.options import SparkOptions, state_memory_bytes

@@ -1,7 +1,5 @@
-"""Live replicas after an upgrade: they begin anew at the agreed time, with the states that every rule has there.
-
-A live run does not change its rules while it runs. It is stopped, upgraded on its log, which has all that it found, and
-started again with the new app.
+"""Live replicas after an upgrade of a run that was stopped for it, and upgraded on its log:
+they begin anew at the agreed time, with the states that every rule has there.
 """
 
 from __future__ import annotations

@@ -15,8 +15,11 @@ from unerring.app.application import App, load
 from unerring.app.folder import address_in, check_run, remember
 from unerring.app.live_needs import SPARK
 from unerring.app.place import Place, Where, clear, place_of
+from unerring.app.planning import plan_of
 from unerring.app.reactions import reader_of
+from unerring.app.upgraded import TREE
 from unerring.audit import TrialReport, moment
+from unerring.correlation import node_of
 from unerring.log import Positions, join
 from unerring.model import (
     TIME_MAX,
@@ -337,8 +340,8 @@ def agree_on_upgrade(
 
 
 def is_supervised(place: Place) -> bool:
-    """Whether a run has live replicas or several drivers."""
-    return (place.live / cluster.FILE).exists()
+    """Whether a run has live replicas or several drivers: by the file of this host, or by what all hosts can read."""
+    return (place.live / cluster.FILE).exists() or (not place.is_folder and place.store.read(TREE) is not None)
 
 
 def changes_while_it_runs(place: Place) -> bool:
@@ -346,16 +349,27 @@ def changes_while_it_runs(place: Place) -> bool:
     change their rules so."""
     if not is_supervised(place):
         return False
-    running = cluster.read(place.live)
-    drivers = any(node.name == SPARK for node in running.topology.nodes)
-    if drivers or running.hosts or running.tls or running.topology.parts:
-        what = "several drivers of Spark" if drivers else "several hosts" if running.hosts else "--tls"
-        what = "shards" if running.topology.parts else what
+    what = ""
+    if _has_drivers(place):
+        what = "several drivers of Spark"
+    elif place.is_folder and cluster.read(place.live).hosts:
+        what = "several hosts, only one of which has its log (--data on a store is for all of them)"
+    elif (place.live / cluster.FILE).exists() and cluster.read(place.live).topology.parts:
+        what = "shards"
+    if what:
         raise CallerError(
             f"{place} runs with {what}, and does not change its rules while it runs; stop it, upgrade it with this "
             "command, and start it again with the new app"
         )
     return True
+
+
+def _has_drivers(place: Place) -> bool:
+    """Whether rules run on several drivers of Spark, on this host or another."""
+    if (place.live / cluster.FILE).exists():
+        return any(node.name == SPARK for node in cluster.read(place.live).topology.nodes)
+    planned = plan_of(place)
+    return planned is not None and any(node_of(name) == SPARK for name in planned.placed)
 
 
 def _check_open(place: Place, old: Edition) -> None:

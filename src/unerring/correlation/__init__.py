@@ -57,7 +57,7 @@ from unerring.correlation.replica import Replica
 from unerring.correlation.shards import Sharding, outputs_of, sharded
 from unerring.correlation.snapshot import Snapshot
 from unerring.correlation.source import PRODUCER, Source, kept_key, needs_after
-from unerring.correlation.switching import AskLog, FromLog, Lane, Rearrange, Span, lane_of
+from unerring.correlation.switching import AskLog, FromLog, Lane, Rearrange, Span, is_ahead, lane_of
 from unerring.correlation.topology import NodeSpec, Part, Role, Topology
 
 __all__ = [
@@ -123,6 +123,7 @@ __all__ = [
     "codec",
     "committed",
     "handed_after",
+    "is_ahead",
     "is_keeper",
     "kept_key",
     "lane_of",

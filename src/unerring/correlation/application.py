@@ -36,7 +36,7 @@ from unerring.correlation.messages import (
     check_keeper,
 )
 from unerring.correlation.shards import BOUNDED_BY_CREDIT, lanes_of
-from unerring.correlation.switching import Rearrange
+from unerring.correlation.switching import Rearrange, is_ahead
 from unerring.correlation.topology import Topology
 from unerring.matching import Merge, Packed, Piece, first_after, stamp_at, unpack
 from unerring.model import (
@@ -90,7 +90,7 @@ class Application:
         self.config = config
         self.intake = self.intake_part(name.rpartition("/")[0], topology, config)
         self.intake.incarnation = 1
-        self.upgrade = topology.upgrade
+        self.topology = topology
         self._polled_us = NEVER
         self._bases = dict.fromkeys(self.intake.streams, 0)
         """How many events of each stream came from nodes that have gone with an upgrade."""
@@ -164,13 +164,13 @@ class Application:
         return [SetTimer("tick", now + self.config.tick_us), self._read_record()]
 
     def _read_record(self) -> Send:
-        return Send(MEMBERSHIP, ReadRecord(self.intake.record.version, 1, self.upgrade, self.intake.passed))
+        return Send(MEMBERSHIP, ReadRecord(self.intake.record.version, 1, self.topology.upgrade, self.intake.passed))
 
     def _rearrange(self, topology: Topology, now: int) -> Effects:
         """The nodes that there are now."""
-        if topology.upgrade < self.upgrade:
+        if topology.upgrade < self.topology.upgrade:
             return []
-        self.upgrade = topology.upgrade
+        self.topology = topology
         known = list(self.intake.streams)
         self.intake.rearrange(topology, now)
         for stream in self.intake.streams:
@@ -216,9 +216,9 @@ class Application:
         return []
 
     def _batch(self, sender: Address, batch: Batch, now: int) -> Effects:
-        if batch.stream not in self.intake.streams:
+        if batch.stream not in self.intake.streams or is_ahead(batch.switch, self.topology):
             return []
-        if batch.switch is not None and batch.switch.number == self.upgrade:
+        if batch.switch is not None and batch.switch.number == self.topology.upgrade:
             self.intake.switch = batch.switch
         taken, effects = self.intake.take(sender, batch, now)
         if taken.verdict >= Verdict.GAP:

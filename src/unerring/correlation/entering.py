@@ -53,6 +53,10 @@ class Entering:
         self.token = f"{self._entropy.random():.17f}"
         return [*([] if self._journal is None else self._journal.ask(self.token)), *self._ask(now)]
 
+    def rearranged(self, topology: Topology) -> None:
+        """Its host has heard of other nodes meanwhile."""
+        self._upgrade = topology.upgrade
+
     def tick(self, now: int) -> Effects:
         return self._ask(now) if now - self._asked_us >= self._retry_us else []
 

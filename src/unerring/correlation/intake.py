@@ -92,9 +92,9 @@ class Intake:
                 self.consumed[stream] = self._announced[stream] = 0
             gone = self.ended.get(stream, ("",))[0]
             self._makers[stream] = [maker for maker in topology.makers(stream) if maker != gone]
-        for stream in self.streams:
-            if stream not in names:
-                self._makers[stream] = []
+        for stream in [stream for stream in self.streams if stream not in names]:
+            for known in (self.streams, self.consumed, self._announced, self._makers, self._upstream, self._asking):
+                known.pop(stream, None)
         self._find_upstream(now)
 
     def go_on_with(self, stream: str, maker: str, ended: tuple[str, Stamp, int] | None) -> None:

@@ -35,7 +35,7 @@ from unerring.correlation.messages import (
 )
 from unerring.correlation.record import EMPTY, Member, Record, Standing, node_of
 from unerring.correlation.switching import Rearrange
-from unerring.correlation.topology import Topology
+from unerring.correlation.topology import Role, Topology
 from unerring.model import Address, CallerError, Effects, Entropy, Persist, Report, Send, SetTimer
 
 KEY = "membership/record"
@@ -85,21 +85,37 @@ class Membership:
         if topology.upgrade < self.topology.upgrade:
             return []
         self.topology = topology
+        return self._settle()
+
+    def _settle(self) -> Effects:
+        """Let the record have the nodes that there are, unless another keeper knows later ones."""
+        topology = self.topology
+        if topology.upgrade < self.record.upgrade:
+            return []
         here = {node.name: node for node in topology.nodes}
         members = {
             name: msgspec.structs.replace(member, standing=Standing.GONE) if node_of(name) not in here else member
             for name, member in self.record.members.items()
         }
-        alone = [node for node in topology.nodes if node.stands_alone]
-        for name in [replica for node in alone for replica in node.replicas]:
+        # A source reads the log from its beginning, and so do its peers: there is no state to catch up with.
+        founding = [
+            node
+            for node in topology.nodes
+            if node.stands_alone or (node.role is Role.SOURCE and topology.is_coming(node))
+        ]
+        for name in [replica for node in founding for replica in node.replicas]:
             members.setdefault(name, Member(1, Standing.CAUGHT_UP))
         for replica in [replica for replica in self.rounds if node_of(replica) not in here]:
             del self.rounds[replica]
-        return self._publish(members) if members != self.record.members else []
+        if members == self.record.members and topology.upgrade == self.record.upgrade:
+            return []
+        return self._publish(members)
 
     def is_ready(self) -> bool:
         """Whether everybody knows the nodes of the last upgrade, and those that came with it have all their replicas:
         from now on its time can be agreed on."""
+        if self.record.upgrade < self.topology.upgrade:
+            return False  # somebody who does not know them may still enter
         for node in self.topology.nodes:
             members = self.record.of(node.name).values()
             caught_up = sum(member.standing is Standing.CAUGHT_UP for member in members)
@@ -121,7 +137,8 @@ class Membership:
 
     def start(self, now: int) -> Effects:
         self._looked_us = now
-        return [SetTimer("membership", now + self.config.eviction_us // 4)]
+        settled = self._settle() if self.topology.upgrade else []
+        return [SetTimer("membership", now + self.config.eviction_us // 4), *settled]
 
     def timer(self, name: str, now: int) -> Effects:
         for replica in [r for r, waiting in self.rounds.items() if waiting.deadline_us <= now]:
@@ -174,6 +191,8 @@ class Membership:
                 return []  # it comes with an upgrade that this keeper is still to hear of, and asks again
             why = f"{enter.replica} belongs to no node of this cluster"
             return [Send(sender, Refused(enter.token, why)), Report("correlation.refused", why)]
+        if enter.upgrade < max(self.topology.upgrade, self.record.upgrade):
+            return []  # it would hand on what comes after the agreed time as if there were none; it asks again
         member = self.record.members.get(enter.replica)
         if member is not None and member.token == enter.token:
             return [Send(sender, Entered(enter.token, member.incarnation, self._is_founding(member), self.record))]
@@ -275,7 +294,8 @@ class Membership:
         return effects
 
     def _publish(self, members: Mapping[str, Member]) -> Effects:
-        self.record = Record(self.record.version + 1, dict(sorted(members.items())))
+        upgrade = max(self.topology.upgrade, self.record.upgrade)
+        self.record = Record(self.record.version + 1, dict(sorted(members.items())), upgrade)
         kept = Persist(((KEY, msgspec.msgpack.encode(self.record)),))
         return [kept, *(Send(name, RecordIs(self.record)) for name in self.record.members)]
 

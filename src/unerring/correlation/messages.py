@@ -305,6 +305,8 @@ class Forget(Message, frozen=True):
 
     stream: Name
     count: Count
+    maker: Name = ""
+    """The node whose numbers these are, if it is one of several that the stream came from."""
 
 
 class Produced(Message, frozen=True):

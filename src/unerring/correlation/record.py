@@ -39,6 +39,8 @@ class Record(msgspec.Struct, frozen=True, dict=True):
     version: Version
     members: dict[Name, Member]
     """By replica name; written by the membership machine in sorted order."""
+    upgrade: Version = 0
+    """The last upgrade whose nodes it knows: who knows less does not enter it."""
 
     def of(self, node: str) -> dict[str, Member]:
         """The members of a node that are not gone, in the order of their names."""

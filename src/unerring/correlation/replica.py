@@ -57,7 +57,7 @@ from unerring.correlation.messages import (
 from unerring.correlation.outgoing import Outgoing
 from unerring.correlation.record import EMPTY, Record, Standing, node_of
 from unerring.correlation.shards import BOUNDED_BY_CREDIT, lanes_of
-from unerring.correlation.switching import FromLog, Rearrange
+from unerring.correlation.switching import FromLog, Rearrange, is_ahead
 from unerring.correlation.topology import Topology
 from unerring.matching import Merge, Piece
 from unerring.model import (
@@ -169,7 +169,7 @@ class Replica:
 
     def _batch(self, sender: Address, batch: Batch, now: int) -> Effects:
         """Lines 7-18. The ack leaves after the event is kept: in durable mode, on disk."""
-        if batch.stream not in self.intake.streams:
+        if batch.stream not in self.intake.streams or is_ahead(batch.switch, self.topology):
             return []
         self.intake.hear(sender, now)
         self._learn(batch.switch)
@@ -237,6 +237,8 @@ class Replica:
         """Outputs of an asynchronous engine."""
         if sender != ENGINE:
             return []
+        for batch in produced.batches:
+            self._learn(batch.switch)
         added = self.handed.take(produced.batches, self.outgoing)
         if added is None:
             return self._ask_engine()
@@ -251,8 +253,8 @@ class Replica:
 
     def _forget(self, sender: Address, forget: Forget, now: int) -> Effects:
         """What an application has sealed it need not hold: there is room for more of that stream."""
-        if sender != SEALER:
-            return []
+        if sender != SEALER or forget.maker not in ("", self.intake.maker(forget.stream)):
+            return []  # numbers of one that has ended say nothing of its successor's
         self.merge.drop(forget.stream, self.intake.forget(forget.stream, forget.count))
         return self.intake.announce()
 
@@ -438,7 +440,9 @@ class Replica:
         self.topology = message.topology
         if all(node.name != self.node for node in self.topology.nodes):
             return [Stop(f"the rules of {self.node} are not those of this run any more")]
+        self._entering.rearranged(self.topology)
         self.intake.rearrange(self.topology, now)
+        self.merge.rearrange(self.topology.inputs(self.node), lanes_of(self.topology, self.node))
         self.outgoing.rearrange(self.topology)
         return [*self._read_record(), *self._after_acks(now)]
 

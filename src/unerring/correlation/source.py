@@ -98,7 +98,7 @@ class Source:
         self.config = config
         self.follows = follows
         """Whether the producer hands over again, after a restart, whatever comes after `queue.last`."""
-        self.upgrade = topology.upgrade
+        self.topology = topology
         spec = topology.node(name.rpartition("/")[0])
         self.outgoing = self.outgoing_part(name, topology, spec.outputs, config)
         self.outgoing.incarnation = 1
@@ -224,14 +224,14 @@ class Source:
 
     def _rearrange(self, topology: Topology, now: int) -> Effects:
         """The nodes that there are now."""
-        if topology.upgrade < self.upgrade:
+        if topology.upgrade < self.topology.upgrade:
             return []
-        self.upgrade = topology.upgrade
+        self.topology = topology
         self.outgoing.rearrange(topology)
         return [self._read_record(), *self._flush(now)]
 
     def _read_record(self) -> Send:
-        return Send(MEMBERSHIP, ReadRecord(self.outgoing.record.version, 1, self.upgrade, True))
+        return Send(MEMBERSHIP, ReadRecord(self.outgoing.record.version, 1, self.topology.upgrade, True))
 
     def handle(self, sender: Address, message: Any, now: int) -> Effects:
         effects: Effects = []

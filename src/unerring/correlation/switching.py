@@ -71,6 +71,12 @@ def lane_of(mark: tuple[Stamp, int], events: Sequence[Event], through_us: int) -
     return Lane(fresh[-1] if fresh else stamp, count + len(fresh), end_us, waiting)
 
 
+def is_ahead(switch: Switch | None, topology: Topology) -> bool:
+    """Whether somebody hands on what is past an upgrade whose nodes are not known here yet: not to be taken. It is
+    asked for again."""
+    return switch is not None and switch.number > topology.upgrade
+
+
 class Span:
     """Which times of a node's outputs count."""
 

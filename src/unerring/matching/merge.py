@@ -216,13 +216,27 @@ class Merge:
         begun may go beyond it. `lanes`: for a stream that does not come under its own name, those it comes under."""
         self._lanes: dict[str, _Lane] = {}
         self._streams: list[_Stream] = []
-        for schema, rank in streams:
-            names, sent, joined = (lanes or {}).get(schema.name) or Lanes((schema.name,), schema)
-            self._lanes |= {name: _Lane(sent, rank) for name in names}
-            self._streams.append(_Stream(schema, rank, list(names), joined))
         self._rows_max = rows_max
         self.through = TIME_MIN
         """All times up to here have been released."""
+        self.rearrange(streams, lanes)
+
+    def rearrange(
+        self,
+        streams: Iterable[tuple[StreamSchema, int]],
+        lanes: Mapping[str, Lanes] | None = None,
+        watermark: int = TIME_MIN,
+    ) -> None:
+        """Other streams, or some under other names: what comes as before stays as it is, and the rest begins. Nothing
+        may wait any more under a name that goes. `watermark`: what comes anew has nothing up to this time."""
+        before, self._lanes, self._streams = self._lanes, {}, []
+        for schema, rank in streams:
+            names, sent, joined = (lanes or {}).get(schema.name) or Lanes((schema.name,), schema)
+            for name in names:
+                self._lanes[name] = before.get(name) or _Lane(sent, rank)
+                if name not in before:
+                    self._lanes[name].watermark = watermark
+            self._streams.append(_Stream(schema, rank, list(names), joined))
         ranks = [stream.rank for stream in self._streams]
         if len(ranks) != len(set(ranks)):
             raise CallerError(

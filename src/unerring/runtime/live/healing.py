@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from unerring.correlation import Record, Standing, node_of
+from unerring.correlation import NodeSpec, Record, Standing, node_of
+from unerring.model import SECOND_US
 from unerring.runtime.live.cluster import Cluster
 
 TURN_S = 5.0
@@ -30,10 +31,14 @@ class Healing:
         own = self._cluster.on(self._host)
         names: list[str] = []
         for node in self._cluster.topology.nodes:
-            if not lacks_one(self._cluster, record, node.name):
+            if not lacks_one(self._cluster, record, node.name) and not self._waits(record, node):
                 self._since_s.pop(node.name, None)
                 continue
             since_s = self._since_s.setdefault(node.name, now_s)
+            if self._waits(record, node):
+                since_s += self._cluster.config.evict_after_us / SECOND_US
+                if now_s < since_s:
+                    continue
             free = [name for name in places(self._cluster, record, node.name) if name not in running]
             turns = int((now_s - since_s) / TURN_S) + 1
             mine = [name for name in free[:turns] if name in own]
@@ -41,6 +46,14 @@ class Healing:
                 names.append(mine[0])
                 self._since_s[node.name] = now_s  # The next one has its time to join, too.
         return names
+
+    def _waits(self, record: Record, node: NodeSpec) -> bool:
+        """Whether a node came with an upgrade, and one of its first replicas never did: its host may be gone."""
+        cluster = self._cluster
+        if not cluster.config.evict_after_us or not cluster.topology.is_coming(node) or not node.watched:
+            return False
+        known = [name for name in record.members if node_of(name) == node.name]
+        return len(known) <= node.f and any(name not in known for name in node.replicas)
 
 
 def lacks_one(cluster: Cluster, record: Record, node: str) -> bool:

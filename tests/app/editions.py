@@ -1,0 +1,32 @@
+"""What rules that follow each other make: the old ones up to the time that was agreed for it, the new ones after it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from unerring.app import App
+from unerring.log import EventLog, events_of
+from unerring.matching.oracle import run
+from unerring.model import TIME_MAX, Event
+from unerring.rules import ranks_of
+
+
+def wanted(old: App, new: App, events: Sequence[Event], at_us: int) -> dict[str, list[Event]]:
+    """By stream, by the definition."""
+    streams = {"Reading": list(events)}
+    for name in dict.fromkeys(plan.name for plan in (*old.plans, *new.plans)):
+        streams[name] = []
+        for app, first_us, last_us in ((old, 0, at_us), (new, at_us, TIME_MAX)):
+            for plan in [plan for plan in app.plans if plan.name == name]:
+                below = [event for source in plan.inputs for event in streams[source.schema.name]]
+                made = run(plan, sorted(below, key=lambda event: event.stamp), ranks_of(app.plans, app.streams))
+                streams[name] += [event for event in made if first_us < event.stamp.time <= last_us]
+    del streams["Reading"]
+    return streams
+
+
+def sealed(log: EventLog, stream: str) -> list[Event]:
+    """What the log holds."""
+    chain = log.chain(stream)
+    chain.refresh()
+    return list(events_of(chain.read(chain.base.from_us, TIME_MAX), chain.schema))
