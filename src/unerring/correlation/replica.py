@@ -288,12 +288,6 @@ class Replica:
             effects += self._read_record()
         return effects + self._after_acks(now)
 
-    def _ask_more(self, sender: Address, ask: AskMore, now: int) -> Effects:
-        return self.outgoing.more(sender, ask)
-
-    def _enough(self, sender: Address, enough: Enough, now: int) -> Effects:
-        return self.outgoing.enough(sender, enough)
-
     def _has_more(self, sender: Address, more: HasMore, now: int) -> Effects:
         return self.intake.has_more(sender, more) if more.stream in self.intake.streams else []
 
@@ -310,9 +304,6 @@ class Replica:
                 self.outgoing.learn(receipt)
             effects += self._after_acks(now)
         return effects
-
-    def _ask_acks(self, sender: Address, message: AskAcks, now: int) -> Effects:
-        return self.intake.answers(sender)
 
     def _pruned(self, sender: Address, pruned: Pruned, now: int) -> Effects:
         """It counts only from an incarnation in the record; one caught up stops only once the record says so."""
@@ -378,9 +369,6 @@ class Replica:
         effects = self.election.take(sender, message, now, self.intake.upstream())
         self._follow_election()
         return effects + self._flush(now)
-
-    def _ping(self, sender: Address, ping: Ping, now: int) -> Effects:
-        return [Send(sender, Pong(ping.sent_us))]
 
     def _pong(self, sender: Address, pong: Pong, now: int) -> Effects:
         self.intake.hear(sender, now)
@@ -573,17 +561,17 @@ _On = Callable[[Replica, Address, Any, int], Effects]
 
 _ON: dict[type, _On] = {
     Resume: Replica._resume,
-    AskMore: Replica._ask_more,
-    Enough: Replica._enough,
+    AskMore: lambda replica, sender, ask, now: replica.outgoing.more(sender, ask),
+    Enough: lambda replica, sender, enough, now: replica.outgoing.enough(sender, enough),
     HasMore: Replica._has_more,
     Gossip: Replica._gossip,
-    AskAcks: Replica._ask_acks,
+    AskAcks: lambda replica, sender, message, now: replica.intake.answers(sender),
     Pruned: Replica._pruned,
     Vote: Replica._elect,
     Candidate: Replica._elect,
     Elected: Replica._elect,
     LeaderDead: Replica._elect,
-    Ping: Replica._ping,
+    Ping: lambda replica, sender, ping, now: [Send(sender, Pong(ping.sent_us))],
     Pong: Replica._pong,
     Produced: Replica._produced,
     Forget: Replica._forget,
