@@ -42,7 +42,9 @@ def test_a_second_run_of_this_host_is_told_who_has_the_place(place: Place) -> No
             Ownership(place).take()
     finally:
         first.stop()
-    Ownership(place).take()  # it ended in order: at once
+    second = Ownership(place)
+    second.take()  # the first one ended in order: at once
+    second.stop()
 
 
 def test_a_run_whose_process_is_gone_is_taken_over_at_once(place: Place) -> None:
