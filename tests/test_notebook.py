@@ -39,6 +39,7 @@ def test_the_notebook_is_the_page() -> None:
     assert "Traceback" not in text
 
 
+@pytest.mark.long
 def test_the_notebook_runs_from_its_first_cell_to_its_last(
     tmp_path: Path, java: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -173,6 +173,7 @@ class Command:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.long
 def test_replicas_come_and_go_and_everything_dies_with_tls_etcd_and_disks(etcd: str, tmp_path: Path) -> None:
     make_certificates(tmp_path / "ca", [])
     data = tmp_path / "data"

@@ -21,6 +21,7 @@ def wanted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return kills.undisturbed(tmp_path_factory.mktemp("undisturbed"), seed=5)
 
 
+@pytest.mark.long
 def test_the_host_is_lost_in_the_middle_and_another_goes_on(
     s3_bucket: str, java: Path, tmp_path: Path, wanted: dict[str, bytes]
 ) -> None:

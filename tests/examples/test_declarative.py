@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pyspark
+import pytest
 
 import unerring
 
@@ -23,6 +24,7 @@ QUICK = {
 }
 
 
+@pytest.mark.long
 def test_a_rule_is_a_flow_between_two_tables(tmp_path: Path, java: Path) -> None:
     project = tmp_path / "plant"
     shutil.copytree(EXAMPLE, project)

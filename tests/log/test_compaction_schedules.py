@@ -223,7 +223,7 @@ def life(store: Any, clock: Clock) -> None:
     sweep(opened(store), clock(), whole=True)
 
 
-@pytest.mark.parametrize("dies", [die_before, die_after])
+@pytest.mark.parametrize("dies", [die_before, pytest.param(die_after, marks=pytest.mark.long)])
 def test_death_at_any_call_loses_nothing(dies: Callable[[Callable[[], Any]], Any]) -> None:
     first = MemoryStore()
     fill(first, range(10, 130, 10), parts=True)

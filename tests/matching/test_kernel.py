@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -72,7 +73,12 @@ def hold_to_the_oracle(plan: Plan, rows: list[Row], through: int, random: Random
     return len(expected)
 
 
-@pytest.mark.parametrize("shard", range(SHARDS))
+def shards(count: int, often: int) -> list[Any]:
+    """Parts of a search; after the first few they are long tests."""
+    return [*range(often), *(pytest.param(shard, marks=pytest.mark.long) for shard in range(often, count))]
+
+
+@pytest.mark.parametrize("shard", shards(SHARDS, 3))
 def test_generated_source_is_the_oracle(shard: int) -> None:
     found = compiled = 0
     for seed in range(shard * PLANS, (shard + 1) * PLANS):
@@ -111,7 +117,7 @@ def lower_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_lists, "OUTPUTS_MIN", 1)
 
 
-@pytest.mark.parametrize("shard", range(4))
+@pytest.mark.parametrize("shard", shards(4, 2))
 def test_narrow_kernels_are_the_oracle(shard: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if shard % 2:
         lower_limits(monkeypatch)
@@ -128,7 +134,7 @@ def test_narrow_kernels_are_the_oracle(shard: int, monkeypatch: pytest.MonkeyPat
     assert all(found[kernel] > PLANS / 6 for kernel in ("latest", "absence", "single run")), found
 
 
-@pytest.mark.parametrize("shard", range(4))
+@pytest.mark.parametrize("shard", shards(4, 2))
 def test_expressions_of_every_type_are_the_oracle(shard: int) -> None:
     found = compiled = 0
     for seed in range(shard * PLANS, (shard + 1) * PLANS):
@@ -167,7 +173,7 @@ def test_keys_of_every_kind(low: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     assert compiled > 100
 
 
-@pytest.mark.parametrize("shard", range(2))
+@pytest.mark.parametrize("shard", shards(2, 1))
 def test_groups_are_the_oracle(shard: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Groups, permutations and alternatives within each other; where too many ways are open, both may give up."""
     monkeypatch.setattr(programs, "MERGED_RUNS_MAX", 300)

@@ -140,7 +140,13 @@ RULES: dict[str, tuple[Plan, Draw]] = {
 }
 
 
-@pytest.mark.parametrize("name", RULES)
+OFTEN = ("latest", "absence", "single run", "windows", "join")
+"""One for each kernel. The compiler takes seconds for each of the others."""
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in OFTEN else pytest.param(name, marks=pytest.mark.long) for name in RULES]
+)
 def test_machine_code_is_the_oracle(name: str) -> None:
     plan, draw = RULES[name]
     assert hold_rule(plan, draw, STREAMS) > STREAMS / 100

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from unerring.log.sealing import seal_interval
 from unerring.pipeline.intervals import next_end, spans_of
 from unerring.pipeline.partition import Partition
@@ -15,6 +17,7 @@ from .driver import ROWS
 from .kills import prepare, sealed_bytes, storm, undisturbed
 
 
+@pytest.mark.long
 def test_kills_in_several_windows_leave_what_an_undisturbed_run_does(java: Path, tmp_path: Path) -> None:
     batches = 5
     wanted = undisturbed(tmp_path / "perfect", 1, batches * ROWS)

@@ -45,7 +45,7 @@ def partitions_of(level: Level, at_us: int) -> list[Partition]:
     return [partition_at(level, bucket, at_us) for bucket in range(level.buckets)]
 
 
-@pytest.mark.parametrize("first", range(0, 120, 40))
+@pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.long) for n in (40, 80))])
 def test_random_rules_that_are_rescaled_agree_with_the_oracle(tmp_path: Path, first: int) -> None:
     """At random boundaries to random numbers of partitions, with the states that were kept there."""
     spoke = changed = 0

@@ -242,6 +242,7 @@ def test_what_is_handed_over_waits_in_the_log_while_the_queue_is_full(tmp_path: 
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.long
 def test_a_leading_driver_is_killed_in_a_mixed_tree_and_nothing_is_wrong(java: Path, tmp_path: Path) -> None:
     """Rate on Spark, Steps live above it."""
     run = StandbyRun(tmp_path, "tests.pipeline.standby_app:pair", readings(240), ("Rate",), rows=100)

@@ -187,7 +187,7 @@ def long_world(folder: Path) -> World:
     return next(world for world in worlds(folder, range(4, 40)) if world.end_us > 14)
 
 
-@pytest.mark.parametrize("first", [0, 30])
+@pytest.mark.parametrize("first", [0, pytest.param(30, marks=pytest.mark.long)])
 def test_random_rules_take_over_at_random_times(tmp_path: Path, first: int) -> None:
     """The oracle of the old rule up to the time, that of the new one, run over everything, after it."""
     spoke = inherited = 0
@@ -220,6 +220,7 @@ class Writes:
         return self._real(*arguments)
 
 
+@pytest.mark.long
 def test_who_dies_in_between_changes_nothing(tmp_path: Path) -> None:
     """The upgrade is interrupted at each write to the store, one after the other, and begun again."""
     died = 0
