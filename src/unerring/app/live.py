@@ -55,6 +55,7 @@ from unerring.runtime import (
     SqliteStorage,
     cluster as clusters,
     dotted,
+    own_log,
 )
 from unerring.tracing import call_me
 
@@ -76,6 +77,7 @@ async def run_node(run: Place, name: str) -> None:
     folder = run.live
     cluster = clusters.read(folder)
     call_me(name)
+    own_log.run, own_log.role = run.address, name
     app = load(cluster.app)
     node = cluster.topology.node(node_of(name))
     storage = SqliteStorage(folder / f"{dotted(name)}.db") if node.stands_alone or cluster.durable else None
@@ -128,7 +130,7 @@ async def run_node(run: Place, name: str) -> None:
     stopped = await host.run(folder / "status" / f"{dotted(name)}.json", beside)
     if stopped.why != ASKED:
         raise WorldError(stopped.why)
-    sys.stderr.write(f"{name}: {ASKED}\n")
+    own_log.say(f"{name}: {ASKED}")
 
 
 def _engine(plans: Sequence[Plan], app: App, run: Place, cluster: Cluster, node: NodeSpec) -> Hosting:
@@ -171,7 +173,7 @@ def main() -> None:
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(run_node(Place(sys.argv[1], Path(sys.argv[2])), sys.argv[3]))
     except UnerringError as error:
-        sys.stderr.write(f"{error}\n")
+        own_log.say(str(error), "error")
         raise SystemExit(EXIT_FINAL if isinstance(error, CallerError | LogError) else 1) from None
 
 

@@ -46,6 +46,7 @@ from unerring.runtime import (
     end_all,
     marked,
     note,
+    own_log,
 )
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class Drive:
 
     def start(self) -> None:
         """Bring the session and the queries up; blocks."""
-        self.run.start(_say)
+        self.run.start(own_log.say)
         self.phase = "CATCHING_UP"
         spark = self.engine.spark
         process = None if spark is None else jvm.of(spark)
@@ -113,7 +114,7 @@ class Drive:
         """A driver without its JVM is dead, and its peers are to know at once."""
         process.wait()
         if not self._ending:
-            _say("the JVM of this driver ended; another driver leads, and this one starts again")
+            own_log.say("the JVM of this driver ended; another driver leads, and this one starts again")
             os._exit(1)
 
     async def catch_up(self) -> None:
@@ -206,7 +207,7 @@ async def run_driver(place: Place, name: str, options: SparkOptions) -> None:
         await _until(ending, _drive(cluster, name, drive, place, status, telling))
     except UnerringError as error:
         drive.phase, drive.refused = "REFUSED", str(error)
-        _say(str(error))
+        own_log.say(str(error), "error")
         await asyncio.to_thread(drive.stop)
         if telling.done():
             telling = asyncio.create_task(_tell(status, name, drive))
@@ -292,13 +293,9 @@ def end_leftovers(home: Path) -> int:
     return len(left)
 
 
-def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
-
-
 def main() -> None:
     options = msgspec.json.decode(sys.argv[4], type=SparkOptions)
+    own_log.run, own_log.role = sys.argv[1], sys.argv[3]
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(run_driver(place_of(sys.argv[1], sys.argv[2]), sys.argv[3], options))
 

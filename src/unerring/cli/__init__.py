@@ -124,10 +124,20 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         app(args=given, prog_name="unerring")
     except UnerringError as error:
-        sys.stderr.write(f"unerring: {error}\n")
+        _say(f"unerring: {error}")
         raise SystemExit(2) from None
     finally:
         os.umask(before)
+
+
+def _say(text: str) -> None:
+    """On the screen; as a line of a log where this is a process of a run, or logs were asked for."""
+    if os.environ.get("UNERRING_LOG_FILE") or os.environ.get("UNERRING_LOG"):
+        from unerring.runtime import own_log
+
+        own_log.say(text, "error")
+    else:
+        sys.stderr.write(f"{text}\n")
 
 
 def _with_new_names(arguments: list[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 REPLY_BYTES_MAX: Final = 1 << 20
 LARGE_BYTES_MAX: Final = 256 << 20
 """Of a service's reply; the second where processes have large values."""
+LOGGED: Final = ("process.unknown_outcome", "process.unreached_outcome", "process.no_service", "process.too_large")
+"""Reports that go into the node's log, besides those of the timeline."""
 
 
 def command(
@@ -80,15 +83,28 @@ async def _run(
 ) -> None:
     from unerring.log import store_at
     from unerring.processes import ClusterBounds, large_variables
-    from unerring.runtime import SUFFIX, HttpService, Reports, RunningNode, control_of, tell, timeline
+    from unerring.runtime import (
+        LOG_FILE,
+        SUFFIX,
+        HttpService,
+        Reports,
+        RunningNode,
+        control_of,
+        own_log,
+        tell,
+        timeline,
+    )
     from unerring.tracing import call_me
 
     def happens(report: Report) -> None:
         word = timeline.REPORTED.get(report.what)
         if word is not None:
             timeline.note(data, name, word, report.detail)
+        if report.detail and (word is not None or report.what in LOGGED):
+            own_log.say(f"{word or report.what}: {report.detail}", instance=_instance_in(report.detail))
 
     call_me(name)
+    own_log.run, own_log.role = str(data), name
     bounds = ClusterBounds(f=len(peers) // 2)
     bytes_max = LARGE_BYTES_MAX if any(map(large_variables, processes)) else REPLY_BYTES_MAX
     node = RunningNode(
@@ -112,7 +128,11 @@ async def _run(
             return
         control = control_of(node, data / f"{name}{SUFFIX}")
         await control.open()
-        typer.echo(f"{name} runs{' on ' + address if address else ''}, f = {bounds.f}; Ctrl-C stops it", err=True)
+        runs = f"{name} runs{' on ' + address if address else ''}, f = {bounds.f}; Ctrl-C stops it"
+        if LOG_FILE in os.environ:
+            own_log.say(runs)
+        else:
+            typer.echo(runs, err=True)
         stopping = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stopping.set)
@@ -124,6 +144,11 @@ async def _run(
             await control.close()
     finally:
         await node.close()
+
+
+def _instance_in(detail: str) -> str:
+    """The instance that a report begins with, if it does: `INSTANCE: …`, or `INSTANCE/STEP/…: …`."""
+    return detail.partition(":")[0].partition("/")[0] if ": " in detail else ""
 
 
 def _object(given: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import contextlib
 import signal
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -132,6 +132,14 @@ def command(
             show_default=False,
         ),
     ] = None,
+    log: Annotated[
+        str | None,
+        typer.Option(
+            help="Messages of the run and of all its processes as lines with their time: text, or json (one object a "
+            "line, with run, role, instance and trace id).",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Run an application until Ctrl-C: write channels to the log, find situations, start processes.
 
@@ -139,7 +147,7 @@ def command(
     """
     from rich.console import Console
 
-    console = Console(stderr=True)
+    console = Console(stderr=True) if log is None else _log_console(log, data)
     if trace is not None:
         from unerring.tracing import ask_for
 
@@ -279,6 +287,26 @@ def _run(
     else:
         console.print("stopped; the next run continues from here")
     return "" if stopping.is_set() else run.upgraded
+
+
+def _log_console(form: str, run: str) -> Console:
+    """A console whose messages are lines of the log; the processes that we start write theirs in the same form."""
+    import os
+
+    from rich.console import Console
+
+    from unerring.runtime import JSON, LOG_FORM, TEXT, own_log
+
+    if form not in (JSON, TEXT):
+        raise CallerError(f"--log {form}: write --log {JSON} or --log {TEXT}")
+    os.environ[LOG_FORM] = form
+    own_log.run, own_log.role = run, "run"
+
+    class Lines(Console):
+        def print(self, *said: Any, **_: Any) -> None:
+            own_log.say(" ".join(map(str, said)))
+
+    return Lines(stderr=True, force_terminal=False)
 
 
 def _count(node: str, text: str) -> int:

@@ -69,6 +69,7 @@ from .live.hosting import STATUS_S as STATUS_S, note as note
 from .live.status import keepers as keepers, processes as processes
 from .live.store_record import StoreStorage as StoreStorage
 from .live.supervisor import WANTED as WANTED, ask_supervisor as ask_supervisor
+from .logs import JSON as JSON, LOG_FILE as LOG_FILE, LOG_FORM as LOG_FORM, TEXT as TEXT, own_log as own_log
 from .loop import Driver as Driver
 from .node_status import node_statuses as node_statuses, tell as tell
 from .os_processes import (

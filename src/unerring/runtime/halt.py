@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
 from unerring.model import InvariantBreach
+from unerring.runtime.logs import own_log
 
 EXIT_BREACH: Final = 70
 """EX_SOFTWARE of sysexits.h."""
@@ -18,8 +19,7 @@ EXIT_BREACH: Final = 70
 def halt(breach: InvariantBreach) -> NoReturn:
     """An event loop would log the breach and go on with other tasks; going on could make a wrong answer look right."""
     sys.stderr.write("".join(traceback.format_exception(breach)))
-    sys.stderr.write(f"unerring: {breach}; the process stops here, what is on stable storage is kept\n")
-    sys.stderr.flush()
+    own_log.say(f"unerring: {breach}; the process stops here, what is on stable storage is kept", "error")
     os._exit(EXIT_BREACH)
 
 

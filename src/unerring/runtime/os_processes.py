@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from unerring.model import LogError, protect_line, verified_line
+from unerring.runtime.logs import LOG_FILE, turn_before_start
 
 LOOK_S = 0.1
 PATIENCE_S = 30.0
@@ -68,9 +69,14 @@ async def start(folder: Path, name: str, command: Sequence[str], log: Path, envi
     """Start a process, its words into a log file, its number into a file of its own."""
     for path in (log.parent, folder / "pids"):
         path.mkdir(parents=True, exist_ok=True)
+    turn_before_start(log)
     with log.open("ab") as words:
         child = await asyncio.create_subprocess_exec(
-            *command, stdout=words, stderr=words, env={**os.environ, **environment}, start_new_session=True
+            *command,
+            stdout=words,
+            stderr=words,
+            env={**os.environ, LOG_FILE: str(log), **environment},
+            start_new_session=True,
         )
     try:
         write_number(folder / "pids" / dotted(name), child.pid)

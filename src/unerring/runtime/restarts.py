@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from unerring.model import ProcessConfig, WorldError, check
+from unerring.runtime.logs import said
 
 EXIT_FINAL: Final = 78
 """EX_CONFIG of sysexits.h: how a process ends that would fail of the same if it were started again."""
@@ -62,5 +63,5 @@ def last_words(log: Path) -> str:
             lines = file.read().decode(errors="replace").split("\n")
     except OSError:
         return "it left no word"
-    words = [line.strip() for line in lines if line.strip()]
+    words = [said(line.strip()) for line in lines if line.strip()]
     return words[-1][:WORDS_MAX] if words else "it left no word"

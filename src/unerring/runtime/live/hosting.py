@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -34,6 +33,7 @@ from unerring.runtime import timeline
 from unerring.runtime.greeting import Identity
 from unerring.runtime.links import Links, LinksConfig
 from unerring.runtime.live.cluster import FILE, Cluster, read
+from unerring.runtime.logs import own_log
 from unerring.runtime.loop import Driver
 from unerring.runtime.os_processes import dotted
 from unerring.runtime.reports import Reports
@@ -199,13 +199,13 @@ class Host:
         refusal = refusal or (report.what == "links.unreachable" and "refused: " in report.detail)
         if refusal and report.detail not in self._refusals and len(self._refusals) < SENTENCES_MAX:
             self._refusals[report.detail] = None
-            sys.stderr.write(f"{self.name}: {report.detail}\n")
-            sys.stderr.flush()
+            own_log.say(f"{self.name}: {report.detail}")
 
     def _happens(self, report: Report) -> None:
         word = timeline.REPORTED.get(report.what)
         if word is not None and self._folder is not None:
             timeline.note(self._folder, self.name, word, report.detail)
+            own_log.say(f"{self.name}: {word}: {report.detail}")
 
     async def _tell(self, path: Path) -> None:
         """Write what `unerring status` shows, a few times a second."""
