@@ -69,7 +69,7 @@ campaign: install
 	@$(run) pytest -v -p no:xdist --timeout=7200 -m long
 
 night: install
-	@$(run) unerring night $(if $(QUICK),--quick,--hours $(HOURS) --tests tests/campaign)
+	@$(run) unerring night --fuzz tests/fuzz $(if $(QUICK),--quick,--hours $(HOURS) --tests tests/campaign)
 
 peers: install
 	@test -x bench/peers/flink/bin/python || "$(VENV)/bin/python" -m venv bench/peers/flink

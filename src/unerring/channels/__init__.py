@@ -32,7 +32,7 @@ from unerring.channels.messages import (
 from unerring.channels.peers import REPAIRED, Peers
 from unerring.channels.producer import Producer
 from unerring.channels.relay import Relay
-from unerring.channels.signature import SEED_BYTES, KeyOf, Signer
+from unerring.channels.signature import SEED_BYTES, KeyOf, Signer, Verifier
 
 __all__ = [
     "EVENT_BYTES",
@@ -68,6 +68,7 @@ __all__ = [
     "Signer",
     "Stale",
     "Start",
+    "Verifier",
     "Watermark",
     "any_epoch",
     "joined",

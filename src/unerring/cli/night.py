@@ -13,7 +13,7 @@ import typer
 from unerring.model import CallerError
 
 if TYPE_CHECKING:
-    from unerring.simulation import Progress
+    from unerring.night import Progress
 
 QUICK_S = 600.0
 
@@ -28,6 +28,9 @@ def command(
     tests: Annotated[
         Path | None, typer.Option(help="A folder of long tests (test_*.py) that are tried too, by pytest.")
     ] = None,
+    fuzz: Annotated[
+        Path | None, typer.Option(help="A folder with targets for the fuzzer, such as tests/fuzz of the project.")
+    ] = None,
     cores: Annotated[int, typer.Option(min=0, max=1024, help="Processes at once; 0: one for each core.")] = 0,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Where the seeds begin; by default they follow from date and release.")
@@ -37,9 +40,10 @@ def command(
     ] = "",
 ) -> None:
     """Try to break it for some hours: simulations of every protocol on seeds that nobody has used, mutants that must
-    be caught, hostile messages, and the long tests. A night that was ended (Ctrl-C, kill, power) goes on when the
-    command is given again. OUT/report.html says what was tried and found. Exit code 1: something was found."""
-    from unerring.simulation import (
+    be caught, hostile messages, fuzzed decoders, and the long tests. A night that was ended (Ctrl-C, kill, power) goes
+    on when the command is given again. OUT/report.html says what was tried and found. Exit code 1: something was
+    found."""
+    from unerring.night import (
         Piece,
         carry_out,
         found_lately,
@@ -59,7 +63,7 @@ def command(
             typer.echo(f"{found.what}\n{found.text}")
         typer.echo("" if trial.found else "nothing found")
         raise typer.Exit(1 if trial.found else 0)
-    chosen = parts(tests, only or ())
+    chosen = parts(tests, only or (), fuzz)
     lately = found_lately(out)
     journal = open_night(out, QUICK_S if quick else hours * 3600, cores or len(os.sched_getaffinity(0)), seed)
     night = journal.night
@@ -73,8 +77,8 @@ def command(
     for finding in report.findings:
         typer.echo(f"found, {finding['times']} times: {finding['part']}: {finding['what']}\n  {finding['replay']}")
     typer.echo(
-        f"{report.seeds:,} seeds, {report.messages:,} messages, {report.tests:,} tests; {len(report.findings)} causes "
-        f"found. {page}"
+        f"{report.seeds:,} seeds, {report.messages:,} messages, {report.tests:,} tests, {report.inputs:,} inputs of "
+        f"the fuzzer; {len(report.findings)} causes found. {page}"
     )
     if spender.interrupted:
         typer.echo("interrupted; the same command goes on")

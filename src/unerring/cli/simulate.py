@@ -24,6 +24,7 @@ from rich.progress import (
 )
 
 from unerring.model import SECOND_US, CallerError
+from unerring.night import scenario_of
 from unerring.simulation import (
     RUNS_MAX,
     Catch,
@@ -33,7 +34,6 @@ from unerring.simulation import (
     catch_mutants,
     decode_schedule,
     encode_schedule,
-    find,
     run,
     schedule_of,
     shrink,
@@ -73,7 +73,7 @@ def command(
         raise CallerError("--shrink searches by itself; use --faults or --trace with the schedule that it writes")
     if mutant and mutants:
         raise CallerError("--mutant runs one broken machine, --mutants all of them; use one of the two")
-    kind = find(scenario, mutant)
+    kind = scenario_of(scenario, mutant)
     if mutants and not kind.mutants:
         raise CallerError(f"scenario {scenario} has no mutants to catch")
     if seed is not None and fewest is not None:

@@ -6,7 +6,7 @@ from unerring.log.compaction import CompactionConfig, Compactor, compact, merge,
 from unerring.log.epochs import Epochs, Incarnation
 from unerring.log.eventlog import BUCKETS, EventLog
 from unerring.log.files import guess_schema
-from unerring.log.index import BASE, COMPACTED, INDEX, Base, Entry, Span, entry_of, object_name
+from unerring.log.index import BASE, COMPACTED, INDEX, Base, Entry, Removed, Span, entry_of, object_name
 from unerring.log.ingest import IngestConfig, Ingested, ingest
 from unerring.log.intakes import INTAKE, Intake, Intakes, TakenFile, files_taken, producer_of, waiting
 from unerring.log.intaking import Intaker, Means, Overtaken, Watermark
@@ -34,6 +34,7 @@ from unerring.log.roots import (
     merkle_climb,
     merkle_path,
     merkle_root,
+    statement_of,
 )
 from unerring.log.rows import columns_of, row_type, time_of
 from unerring.log.sealing import PartRows, agree_on, seal_interval
@@ -135,6 +136,7 @@ __all__ = [
     "ProducerState",
     "Quarantine",
     "Reason",
+    "Removed",
     "Resets",
     "Retention",
     "Returned",
@@ -208,6 +210,7 @@ __all__ = [
     "segment_name",
     "share_text",
     "slice_of",
+    "statement_of",
     "stating",
     "store_at",
     "store_options",

@@ -54,7 +54,7 @@ from unerring.model.errors import (
 from unerring.model.events import Event, Key, Value
 from unerring.model.histogram import BOUNDS_S, Histogram
 from unerring.model.identity import ANY_RUN, Actor, Who, identities, read_who, run_name
-from unerring.model.policy import Policy, Right, default_policy, policy_text, read_policy
+from unerring.model.policy import Allow, Policy, Right, default_policy, policy_text, read_policy
 from unerring.model.ports import Entropy, Inlet, Machine, Outlet, Receive, StableStorage
 from unerring.model.renamed import renamed, renamed_keywords
 from unerring.model.schema import (
@@ -97,6 +97,7 @@ __all__ = [
     "TIME_MIN",
     "Actor",
     "Address",
+    "Allow",
     "Broadcast",
     "CallerError",
     "CancelTimer",

@@ -120,7 +120,14 @@ from .services import (
     SqliteStore as SqliteStore,
 )
 from .services.asked import CLOCKED_S as CLOCKED_S, Asked as Asked, ServiceSeen as ServiceSeen
-from .services.store import FLOW as FLOW, JOURNAL as JOURNAL, Line as Line
+from .services.proof import Callers as Callers, proof as proof
+from .services.store import (
+    FLOW as FLOW,
+    JOURNAL as JOURNAL,
+    Line as Line,
+    Recorded as Recorded,
+    Transaction as Transaction,
+)
 from .storage import (
     MemoryStorage as MemoryStorage,
     SqliteStorage as SqliteStorage,

@@ -59,25 +59,24 @@ from unerring.simulation.faults import (
 from unerring.simulation.injection import calm, inject
 from unerring.simulation.limited import LimitedService
 from unerring.simulation.network import FATES_BITS, RESET, Link, LinkSpec, fates
-from unerring.simulation.night import (
-    Part,
-    Piece,
-    Progress,
-    carry_out,
-    found_lately,
-    open_night,
-    part_of,
-    parts,
-    report_of,
-    spend,
-    write_report,
-)
 from unerring.simulation.node import State
 from unerring.simulation.process_parts import Client, SimService, Temper
-from unerring.simulation.scenario import Mutant, Outcome, Scenario, find, mutant, names, run, scenario, schedule_of
+from unerring.simulation.scenario import (
+    Mutant,
+    Outcome,
+    Scenario,
+    find,
+    importable,
+    mutant,
+    names,
+    run,
+    scenario,
+    schedule_of,
+)
 from unerring.simulation.shrink import RUNS_MAX, decode_schedule, encode_schedule, shrink
-from unerring.simulation.sweep import Catch, Tally, catch_mutants, sweep
+from unerring.simulation.sweep import Catch, Tally, catch, catch_mutants, pour, sweep
 from unerring.simulation.transport import Bounds, Happened
+from unerring.simulation.turns import Program
 from unerring.simulation.world import World
 
 __all__ = [
@@ -106,11 +105,9 @@ __all__ = [
     "LyingDisk",
     "Mutant",
     "Outcome",
-    "Part",
     "Partition",
     "Pause",
-    "Piece",
-    "Progress",
+    "Program",
     "Reset",
     "Scenario",
     "SimService",
@@ -120,7 +117,7 @@ __all__ = [
     "Temper",
     "World",
     "calm",
-    "carry_out",
+    "catch",
     "catch_mutants",
     "decode_schedule",
     "draw_aimed",
@@ -128,21 +125,16 @@ __all__ = [
     "encode_schedule",
     "fates",
     "find",
-    "found_lately",
+    "importable",
     "inject",
     "mutant",
     "names",
-    "open_night",
-    "part_of",
-    "parts",
-    "report_of",
+    "pour",
     "run",
     "scenario",
     "schedule_of",
     "shrink",
-    "spend",
     "sweep",
-    "write_report",
 ]
 
 __getattr__ = renamed("unerring.simulation", {"Canary": "Mutant", "canary": "mutant"})

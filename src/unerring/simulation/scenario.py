@@ -141,6 +141,12 @@ def find(name: str, broken_by: str = "") -> type[Scenario]:
     return kind.mutants[broken_by].scenario
 
 
+def importable(name: str) -> str:
+    """The same scenario as MODULE:CLASS, which a process finds that has not registered it."""
+    kind = _find_class(name)
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
 def _find_class(name: str) -> type[Scenario]:
     module, _, attribute = name.partition(":")
     if attribute:
@@ -150,7 +156,8 @@ def _find_class(name: str) -> type[Scenario]:
             raise CallerError(f"no scenario at {name}: {error}; write MODULE:CLASS of something importable") from None
         if not (isinstance(kind, type) and issubclass(kind, Scenario)):
             raise CallerError(f"{name} is not a scenario; it must derive from unerring.simulation.Scenario")
-        kind.name = name
+        if "name" not in vars(kind):
+            kind.name = name
         return kind
     if name not in _REGISTERED and name not in names():
         raise CallerError(f"there is no scenario {name!r}; choose one of {', '.join(names()) or 'none yet'}")

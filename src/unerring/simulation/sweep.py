@@ -11,12 +11,15 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context
 from types import FrameType
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
 from unerring.model import WorldError
-from unerring.simulation.scenario import Outcome, find, run
+from unerring.simulation.scenario import Outcome, find, importable, run
+
+if TYPE_CHECKING:
+    from unerring.simulation.hostile import Rain
 
 CHUNK_SEEDS_MAX: Final = 20
 FAILURES_MAX: Final = 100
@@ -76,14 +79,15 @@ def sweep(name: str, seeds: range, broken_by: str = "", cores: int = 0) -> Itera
     find(name, broken_by)  # A wrong name is an error here, not in a worker.
     cores = cores or len(os.sched_getaffinity(0))
     size = max(1, min(CHUNK_SEEDS_MAX, len(seeds) // (cores * 8)))
-    chunks = [(name, broken_by, seeds[first : first + size]) for first in range(0, len(seeds), size)]
+    where = importable(name)
+    chunks = [(where, broken_by, seeds[first : first + size]) for first in range(0, len(seeds), size)]
     yield from _everywhere(run_seeds, chunks, cores)
 
 
 def catch_mutants(name: str, first: int = 0, cores: int = 0) -> Iterator[Catch]:
     """Run each mutant of a scenario until it is caught or its seeds are used up."""
     kind = find(name)
-    tasks = [(name, mutant.name, mutant.seeds_max, first) for mutant in kind.mutants.values()]
+    tasks = [(importable(name), mutant.name, mutant.seeds_max, first) for mutant in kind.mutants.values()]
     yield from _everywhere(catch, tasks, cores or len(os.sched_getaffinity(0)))
 
 
@@ -108,6 +112,13 @@ def catch(name: str, mutant: str, seeds_max: int, first: int) -> Catch:
         if _stopped.is_set():
             break
     return Catch(mutant, seeds_max, None)
+
+
+def pour(name: str, seed: int, messages_max: int, repeated: bool) -> Rain:
+    """One run of a scenario with so many hostile messages."""
+    from unerring.simulation.hostile import rain  # it brings all scenarios along
+
+    return rain(name, seed, messages_max, repeated)
 
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unerring.log import Chain, Positions
+from unerring.log import Chain, Positions, Removed
 from unerring.model import (
     SECOND_US,
     TIME_MAX,
@@ -88,6 +88,8 @@ class Progress(msgspec.Struct):
 class Delivery:
     """One sink at work, in the thread that calls `run`."""
 
+    chunks = staticmethod(chunks)
+
     def __init__(
         self,
         chain: Chain,
@@ -123,8 +125,11 @@ class Delivery:
                 try:
                     moved = self._deliver(stopping)
                 except (CallerError, LogError) as error:
-                    self._fail("stopped", error)
-                    raise
+                    if not isinstance(error, Removed) or self._target is None:
+                        self._fail("stopped", error)
+                        raise
+                    # Another driver may have been here, and retention behind it: the target knows.
+                    self._fail("waiting", error)
                 except WorldError as error:
                     self._fail("waiting", error)
                     self._note_while_away()
@@ -154,7 +159,7 @@ class Delivery:
         """Bring everything that is sealed now; whether there was anything."""
         target = self._opened()
         through_us = self.chain.refresh()
-        waiting = chunks(self.chain, self._after, self.config.rows_max, self._read_us)
+        waiting = self.chunks(self.chain, self._after, self.config.rows_max, self._read_us)
         chunk = next(waiting, None)
         moved = chunk is not None
         while chunk is not None and not stopping.is_set():

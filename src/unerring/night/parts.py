@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal
@@ -9,11 +10,18 @@ from typing import Final, Literal
 import msgspec
 
 from unerring.model import CallerError
-from unerring.simulation.scenario import find, names
+from unerring.simulation import Scenario, find, names
 
-Kind = Literal["seeds", "mutants", "altered", "repeated", "tests"]
+Kind = Literal["seeds", "mutants", "altered", "repeated", "fuzz", "tests"]
 
-_WEIGHTS: Final[Mapping[Kind, float]] = {"seeds": 1.0, "mutants": 0.25, "altered": 0.25, "repeated": 0.25, "tests": 0.5}
+_WEIGHTS: Final[Mapping[Kind, float]] = {
+    "seeds": 1.0,
+    "mutants": 0.25,
+    "altered": 0.25,
+    "repeated": 0.25,
+    "fuzz": 0.15,
+    "tests": 0.5,
+}
 _HOSTILE: Final = (
     "channels",
     "correlation",
@@ -24,6 +32,8 @@ _HOSTILE: Final = (
     "processes",
 )
 """Scenarios of machines that speak with others: their messages are altered and repeated."""
+FUZZER: Final = "run.py"
+"""In a folder of fuzzing: takes a target's name, for how long, the seed, and a folder for what it finds."""
 FOUND_WEIGHT: Final = 2.0
 """What each cause that a part found lately adds to its weight."""
 FOUND_MAX: Final = 4
@@ -34,7 +44,7 @@ class Part(msgspec.Struct, frozen=True, order=True):
 
     kind: Kind
     subject: str
-    """A scenario's name, or a file of tests."""
+    """A scenario's name, a target of the fuzzer with the folder that it is in, or a file of tests."""
 
     @property
     def name(self) -> str:
@@ -45,10 +55,23 @@ class Part(msgspec.Struct, frozen=True, order=True):
         return _WEIGHTS[self.kind] + FOUND_WEIGHT * min(found, FOUND_MAX)
 
 
-def parts(tests: Path | None = None, only: Sequence[str] = ()) -> list[Part]:
+def scenario_of(name: str, broken_by: str = "") -> type[Scenario]:
+    """A scenario by its name, also of the packages that the simulator does not know."""
+    importlib.import_module("unerring.night.scenarios")  # they register
+    return find(name, broken_by)
+
+
+def scenarios() -> list[type[Scenario]]:
+    """All that come with the package."""
+    importlib.import_module("unerring.night.scenarios")
+    kinds = [find(name) for name in names()]
+    return [kind for kind in kinds if kind.__module__.startswith("unerring.")]
+
+
+def parts(tests: Path | None = None, only: Sequence[str] = (), fuzz: Path | None = None) -> list[Part]:
     """Everything that can be tried here; `only`: the parts whose names have one of these in them."""
-    known = [Part("seeds", name) for name in names()]
-    known += [Part("mutants", name) for name in names() if find(name).mutants]
+    known = [Part("seeds", kind.name) for kind in scenarios()]
+    known += [Part("mutants", kind.name) for kind in scenarios() if kind.mutants]
     for name in _HOSTILE:
         known += [Part("altered", name), Part("repeated", name)]
     if tests is not None:
@@ -56,6 +79,10 @@ def parts(tests: Path | None = None, only: Sequence[str] = ()) -> list[Part]:
         if not found:
             raise CallerError(f"{tests} has no files of tests (test_*.py); leave --tests out, or name another folder")
         known += [Part("tests", str(path)) for path in found]
+    if fuzz is not None:
+        if not (fuzz / FUZZER).exists():
+            raise CallerError(f"{fuzz} has no {FUZZER}, which runs a fuzzer; leave --fuzz out, or name another folder")
+        known += [Part("fuzz", str(path)) for path in sorted((fuzz / "corpus").iterdir()) if path.is_dir()]
     chosen = [part for part in known if not only or any(text in part.name for text in only)]
     if not chosen:
         raise CallerError(f"no part has {' or '.join(map(repr, only))} in its name; there are {_listed(known)}")

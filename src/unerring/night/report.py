@@ -9,11 +9,10 @@ from typing import Any, Final
 
 import msgspec
 
-from unerring.simulation.night.findings import Finding
-from unerring.simulation.night.journal import Journal, Night
-from unerring.simulation.night.parts import Part
-from unerring.simulation.night.running import Spender
-from unerring.simulation.scenario import find
+from unerring.night.findings import Finding
+from unerring.night.journal import Journal, Night
+from unerring.night.parts import Part, scenario_of
+from unerring.night.running import Spender
 
 
 class Row(msgspec.Struct):
@@ -52,6 +51,8 @@ class Report(msgspec.Struct):
     messages: int
     virtual_h: float
     tests: int
+    inputs: int
+    """Of the fuzzer."""
     rows: list[Row]
     mutants: list[Zoo]
     findings: list[dict[str, Any]]
@@ -67,7 +68,7 @@ def report_of(spender: Spender, parts: Sequence[Part]) -> Report:
         (part.subject, mutant.name): Zoo(part.subject, mutant.name, seeds_max=mutant.seeds_max)
         for part in parts
         if part.kind == "mutants"
-        for mutant in find(part.subject).mutants.values()
+        for mutant in scenario_of(part.subject).mutants.values()
     }
     for line in journal.lines():
         piece, trial = line.piece, line.trial
@@ -93,7 +94,7 @@ def report_of(spender: Spender, parts: Sequence[Part]) -> Report:
         rows[finding.part.name].findings += 1
     for part in parts:
         rows[part.name].unreached = spender.division.unreached(part)
-    searched = [row for row in rows.values() if not row.part.startswith("tests:")]
+    searched = [row for row in rows.values() if not row.part.startswith(("tests:", "fuzz:"))]
     return Report(
         journal.night,
         spender.spent_s,
@@ -101,6 +102,7 @@ def report_of(spender: Spender, parts: Sequence[Part]) -> Report:
         sum(row.messages for row in searched),
         sum(row.virtual_h for row in searched),
         sum(row.tried for row in rows.values() if row.part.startswith("tests:")),
+        sum(row.tried for row in rows.values() if row.part.startswith("fuzz:")),
         list(rows.values()),
         list(zoo.values()),
         [_told(finding) for finding in spender.findings.by_id.values()],
@@ -139,7 +141,8 @@ def _page(report: Report) -> str:
     tried = (
         f"<p>Release {_e(night.release)}. {report.spent_s / 3600:.2f} hours of pieces on {night.cores} cores; "
         f"{report.seeds:,} seeds, {report.messages:,} messages, {report.virtual_h:,.1f} hours of virtual time, "
-        f"{report.tests:,} tests. Its seeds begin at {night.seed}: <code>unerring night --seed {night.seed}</code> "
+        f"{report.tests:,} tests, {report.inputs:,} inputs of the fuzzer. "
+        f"Its seeds begin at {night.seed}: <code>unerring night --seed {night.seed}</code> "
         "tries the same ones again.</p>"
     )
     parts = [
@@ -152,7 +155,16 @@ def _page(report: Report) -> str:
         f"<p>{report.dropped} more were not kept.</p>" if report.dropped else "",
         "<h2>Tried</h2>",
         _table(
-            ["part", "pieces", "seeds or tests", "seconds", "messages", "virtual hours", "first seed", "causes"],
+            [
+                "part",
+                "pieces",
+                "seeds, inputs or tests",
+                "seconds",
+                "messages",
+                "virtual hours",
+                "first seed",
+                "causes",
+            ],
             [
                 [
                     row.part,

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from unerring.simulation.night.parts import Part
-from unerring.simulation.night.piece import Piece, Trial
-from unerring.simulation.scenario import find
+from unerring.night.parts import Part, scenario_of
+from unerring.night.piece import Piece, Trial
 
 PIECE_S: Final = 20.0
 """About so long a piece takes: long beside the start of a process, short beside a night."""
 COUNT_MAX: Final = 2_000
 TESTS_S: Final = 600.0
 """What a file of tests takes until it is known."""
+FUZZ_S: Final = 20
+FUZZ_QUICK_S: Final = 4
+QUICK_S: Final = 3_600.0
+"""A night with less than this for all its cores together takes short pieces of the fuzzer."""
 UNREACHED_WEIGHT: Final = 1.0
 """What is added for a scenario in which a rare state that must be reached was not."""
 
@@ -21,7 +24,17 @@ UNREACHED_WEIGHT: Final = 1.0
 class Division:
     """Chooses the next piece. What was done before is told by `add`."""
 
-    def __init__(self, parts: Sequence[Part], first_seeds: dict[str, int], found: dict[str, int]) -> None:
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        first_seeds: dict[str, int],
+        found: dict[str, int],
+        budget_s: float = QUICK_S,
+        folder: str = "",
+    ) -> None:
+        """`folder`: where fuzzers keep what they find."""
+        self._fuzz_s = FUZZ_S if budget_s > QUICK_S else FUZZ_QUICK_S
+        self._folder = folder
         self._parts = list(parts)
         self._next_seed = dict(first_seeds)
         self._found = dict(found)
@@ -35,7 +48,7 @@ class Division:
     def next_piece(self, left_s: float) -> Piece | None:
         """The next one that ends in time; None: nothing does. It counts as under way until `add`."""
         waiting = [part for part in self._parts if self.expected_s(part) <= left_s]
-        free = [part for part in waiting if part.kind != "tests" or not self._under_way[part.name]]
+        free = [part for part in waiting if part.kind not in ("tests", "fuzz") or not self._under_way[part.name]]
         if not free:
             return None
         part = min(free, key=lambda one: (self._had(one), one.name))
@@ -69,10 +82,12 @@ class Division:
         """Rare states that a scenario must reach, and has not yet."""
         if part.kind != "seeds" or not self._tried[part.name]:
             return []
-        return [what for what in find(part.subject).must_reach if what not in self._reached[part.name]]
+        return [what for what in scenario_of(part.subject).must_reach if what not in self._reached[part.name]]
 
     def expected_s(self, part: Part) -> float:
         """What one seed, mutant or file of it takes."""
+        if part.kind == "fuzz":
+            return self._fuzz_s
         if part.kind == "tests":
             pieces = self._pieces[part.name]
             return self._spent_s[part.name] / pieces if pieces else TESTS_S
@@ -88,15 +103,17 @@ class Division:
     def _piece(self, part: Part, left_s: float) -> Piece:
         first = self._next_seed[part.name]
         if part.kind == "mutants":
-            mutants = list(find(part.subject).mutants)
+            mutants = list(scenario_of(part.subject).mutants)
             number = self._mutant[part.name]
             self._mutant[part.name] += 1
             return Piece(part, first, mutant=mutants[number % len(mutants)])
         if part.kind == "tests":
             return Piece(part, first)
+        if part.kind == "fuzz":
+            return Piece(part, first, self._fuzz_s, folder=self._folder)
         each_s = self.expected_s(part)
         count = int(min(PIECE_S, left_s) / each_s) if each_s else 1
         return Piece(part, first, max(1, min(count, COUNT_MAX)))
 
     def _mutant_seeds(self, part: Part, piece: Piece) -> int:
-        return find(part.subject).mutants[piece.mutant].seeds_max
+        return scenario_of(part.subject).mutants[piece.mutant].seeds_max

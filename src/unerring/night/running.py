@@ -17,11 +17,11 @@ from typing import Final
 import msgspec
 
 from unerring.model import UnerringError
-from unerring.simulation.night.division import Division
-from unerring.simulation.night.findings import Finding, Findings
-from unerring.simulation.night.journal import Journal, Line
-from unerring.simulation.night.parts import Part
-from unerring.simulation.night.piece import Begins, Ends, Found, Piece, Trial
+from unerring.night.division import Division
+from unerring.night.findings import Finding, Findings
+from unerring.night.journal import Journal, Line
+from unerring.night.parts import Part
+from unerring.night.piece import Begins, Ends, Found, Piece, Trial
 
 HANG_S: Final = 300.0
 """A seed that takes longer hangs."""
@@ -51,7 +51,13 @@ class Spender:
         night = journal.night
         self.journal = journal
         self.findings = Findings()
-        self.division = Division(parts, {part.name: night.first_seed(part) for part in parts}, lately)
+        self.division = Division(
+            parts,
+            {part.name: night.first_seed(part) for part in parts},
+            lately,
+            night.budget_s,
+            str(journal.folder.parent / "fuzz"),
+        )
         self.spent_s = 0.0
         self.tried = 0
         self.interrupted = False
@@ -150,7 +156,7 @@ class Spender:
         """One piece in a process of its own. One that says nothing for too long, or dies, is a finding."""
         began_s = time.monotonic()
         process = subprocess.Popen(
-            [sys.executable, "-m", "unerring.simulation.night.piece", msgspec.json.encode(piece).decode()],
+            [sys.executable, "-m", "unerring.night.piece", msgspec.json.encode(piece).decode()],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

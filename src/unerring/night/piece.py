@@ -1,4 +1,4 @@
-"""A piece of a night, carried out in a process of its own: `python -m unerring.simulation.night.piece PIECE`.
+"""A piece of a night, carried out in a process of its own: `python -m unerring.night.piece PIECE`.
 
 It says which seed it begins, line by line, and at the end what it did. Whoever started it knows from that where a piece
 hangs, or died.
@@ -10,15 +10,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from unerring.model import CallerError
-from unerring.simulation.night.parts import Part
-from unerring.simulation.scenario import find, run, schedule_of
-from unerring.simulation.shrink import encode_schedule, shrink
-from unerring.simulation.sweep import catch
+from unerring.night.parts import FUZZER, Part, scenario_of
+from unerring.simulation import catch, encode_schedule, pour, run, schedule_of, shrink
 
 TEXT_CHARS_MAX: Final = 4_000
 SHRINK_RUNS_MAX: Final = 100
@@ -27,12 +26,15 @@ _TESTS_FAILED: Final = 1
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """Some of a part: `count` seeds from `first` on. Of mutants it is one of them, of tests the file."""
+    """Some of a part: `count` seeds from `first` on. Of mutants it is one of them, of tests the file, of a target of
+    the fuzzer so many seconds."""
 
     part: Part
     first: int
     count: int = 1
     mutant: str = ""
+    folder: str = ""
+    """Where a fuzzer keeps what it finds."""
     shrinks: bool = False
     """Look for the fewest faults that make this seed fail, instead."""
 
@@ -84,13 +86,16 @@ def carry_out(piece: Piece, begins: Callable[[int], object] = lambda seed: None)
             return _mutant(piece)
         case "altered" | "repeated":
             return _hostile(piece, begins)
+        case "fuzz":
+            begins(piece.first)
+            return _fuzz(piece)
         case _:
             begins(piece.first)
             return _tests(piece)
 
 
 def _seeds(piece: Piece, begins: Callable[[int], object]) -> Trial:
-    scenario = find(piece.part.subject)
+    scenario = scenario_of(piece.part.subject)
     messages = virtual_us = 0
     reached: dict[str, int] = {}
     found: list[Found] = []
@@ -109,7 +114,7 @@ def _seeds(piece: Piece, begins: Callable[[int], object]) -> Trial:
 
 def _mutant(piece: Piece) -> Trial:
     name = piece.part.subject
-    mutant = find(name).mutants[piece.mutant]
+    mutant = scenario_of(name).mutants[piece.mutant]
     caught = catch(name, piece.mutant, mutant.seeds_max, piece.first)
     if caught.outcome is not None:
         needed = caught.outcome.seed - piece.first + 1
@@ -119,18 +124,39 @@ def _mutant(piece: Piece) -> Trial:
 
 
 def _hostile(piece: Piece, begins: Callable[[int], object]) -> Trial:
-    from unerring.simulation.hostile import rain  # it brings all scenarios along
-
     sent = 0
     found: list[Found] = []
     for seed in range(piece.first, piece.first + piece.count):
         begins(seed)
-        fell = rain(piece.part.subject, seed, HOSTILE_MESSAGES, repeated=piece.part.kind == "repeated")
+        fell = pour(piece.part.subject, seed, HOSTILE_MESSAGES, repeated=piece.part.kind == "repeated")
         sent += fell.sent
         for finding in fell.findings[:1]:
             text = f"{finding.what}\n{finding.where}\n{finding.message}"
             found.append(Found(seed, f"{finding.what} at {finding.where}", text[:TEXT_CHARS_MAX]))
     return Trial(piece.count, messages=sent, found=tuple(found))
+
+
+class _Fuzzed(msgspec.Struct):
+    """What a fuzzer says at its end."""
+
+    inputs: int
+    found: tuple[Found, ...]
+
+
+def _fuzz(piece: Piece) -> Trial:
+    """A target of the fuzzer, which goes on from what it knew in its folder."""
+    target = Path(piece.part.subject)
+    program = target.parent.parent / FUZZER
+    options = ["--seconds", str(piece.count), "--seed", str(piece.first), "--out", piece.folder or "night/fuzz"]
+    done = subprocess.run(
+        [sys.executable, str(program), target.name, *options], capture_output=True, text=True, errors="replace"
+    )
+    try:
+        fuzzed = msgspec.json.decode(done.stdout.splitlines()[-1], type=_Fuzzed)
+    except (IndexError, msgspec.DecodeError):
+        text = (done.stdout + done.stderr)[-TEXT_CHARS_MAX:]
+        return Trial(0, found=(Found(piece.first, f"{program} ended with {done.returncode}", text),))
+    return Trial(fuzzed.inputs, found=fuzzed.found)
 
 
 def _tests(piece: Piece) -> Trial:
@@ -157,7 +183,7 @@ def _number_of(said: list[str]) -> int:
 
 
 def _shrink(piece: Piece) -> Trial:
-    scenario = find(piece.part.subject)
+    scenario = scenario_of(piece.part.subject)
     if not schedule_of(scenario, piece.first):
         return Trial(0)
     try:

@@ -15,13 +15,13 @@ import pytest
 
 from unerring.cli import main
 from unerring.model import CallerError
-from unerring.simulation.night import Piece, Trial, found_lately, open_night, part_of, parts, report_of, write_report
-from unerring.simulation.night.division import PIECE_S, Division
-from unerring.simulation.night.findings import FINDINGS_MAX, SEEDS_KEPT_MAX, Findings
-from unerring.simulation.night.journal import Journal, Line, Night
-from unerring.simulation.night.parts import Part
-from unerring.simulation.night.piece import Found, carry_out
-from unerring.simulation.night.running import Spender
+from unerring.night import Piece, Trial, found_lately, open_night, part_of, parts, report_of, write_report
+from unerring.night.division import PIECE_S, Division
+from unerring.night.findings import FINDINGS_MAX, SEEDS_KEPT_MAX, Findings
+from unerring.night.journal import Journal, Line, Night
+from unerring.night.parts import Part
+from unerring.night.piece import Found, carry_out
+from unerring.night.running import Spender
 
 COUNTING = Part("seeds", "counter:Counting")
 WRONG = Part("seeds", "troubled:Wrong")
@@ -318,3 +318,39 @@ def test_a_night_is_told_in_whole(tmp_path: Path) -> None:
     assert (zoo.times, zoo.caught, zoo.seeds_mean, zoo.seeds_most) == (3, 2, 3.0, 4)
     assert report.seeds == 7
     assert len(report.findings) == 1
+
+
+# The fuzzer
+
+
+def fuzzer(folder: Path, program: str) -> Path:
+    """A folder of fuzzing with one target."""
+    (folder / "corpus" / "decoder").mkdir(parents=True)
+    (folder / "run.py").write_text(program)
+    return folder
+
+
+def test_a_target_of_the_fuzzer_is_a_part(tmp_path: Path) -> None:
+    folder = fuzzer(tmp_path / "fuzz", 'print(\'{"inputs": 12, "found": []}\')')
+    [part] = parts(only=["fuzz:"], fuzz=folder)
+    assert part == Part("fuzz", str(folder / "corpus" / "decoder"))
+    with pytest.raises(CallerError, match=r"has no run\.py"):
+        parts(fuzz=tmp_path)
+    division = Division([part], {part.name: 5}, {}, folder=str(tmp_path / "kept"))
+    piece = division.next_piece(100)
+    assert piece is not None
+    assert piece.folder == str(tmp_path / "kept")
+    assert division.next_piece(100) is None, "one at a time: it keeps what it finds"
+    assert carry_out(piece).tried == 12
+
+
+def test_what_the_fuzzer_finds_is_a_finding_and_so_is_its_death(tmp_path: Path) -> None:
+    said = '{"inputs": 3, "found": [{"seed": 1, "what": "KeyError in x.py, read", "text": "Traceback"}]}'
+    folder = fuzzer(tmp_path / "fuzz", f"print({said!r})")
+    [part] = parts(only=["fuzz:"], fuzz=folder)
+    [found] = carry_out(Piece(part, 1)).found
+    assert found.what == "KeyError in x.py, read"
+    (folder / "run.py").write_text("raise SystemExit('broken')")
+    [found] = carry_out(Piece(part, 1)).found
+    assert found.what.endswith("run.py ended with 1")
+    assert "broken" in found.text

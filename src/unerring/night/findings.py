@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from unerring.simulation.night.parts import Part
-from unerring.simulation.night.piece import Found
+from unerring.night.parts import Part
+from unerring.night.piece import Found
 
 SEEDS_KEPT_MAX: Final = 20
 FINDINGS_MAX: Final = 500
@@ -45,6 +45,8 @@ class Finding(msgspec.Struct):
                 words = ["unerring", "simulate", self.part.subject, "--mutants", "--from", seed]
             case "tests":
                 words = ["python", "-m", "pytest", self.part.subject]
+            case "fuzz":  # what showed it names the input too
+                words = ["python", "-m", "tests.fuzz.run", self.part.subject.rpartition("/")[2], "--seed", seed]
             case _:
                 words = ["unerring", "night", "--replay", f"{self.part.name}", "--seed", seed]
         return shlex.join(words)
@@ -52,7 +54,7 @@ class Finding(msgspec.Struct):
 
 def cause_of(part: Part, found: Found) -> str:
     """The same for everything that is probably the same mistake."""
-    where = part.subject.partition("-")[0] if part.kind != "tests" else part.subject
+    where = part.subject.partition("-")[0] if part.kind not in ("tests", "fuzz") else part.subject
     same = _CHANGING.sub("#", f"{where}|{found.what}")
     return hashlib.blake2b(same.encode(), digest_size=5).hexdigest()
 

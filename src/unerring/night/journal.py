@@ -21,9 +21,9 @@ from typing import Final
 import msgspec
 
 from unerring.model import CallerError, DiskError
-from unerring.simulation.night.findings import Findings
-from unerring.simulation.night.parts import Part
-from unerring.simulation.night.piece import Piece, Trial
+from unerring.night.findings import Findings
+from unerring.night.parts import Part
+from unerring.night.piece import Piece, Trial
 
 NIGHTS_REMEMBERED: Final = 5
 """Earlier nights whose findings say where to look longer."""

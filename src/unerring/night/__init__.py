@@ -5,12 +5,14 @@ a process of its own, so that one that hangs or dies is a finding and ends nothi
 journal; a night that was ended goes on from there. See docs/simulation.md.
 """
 
-from unerring.simulation.night.findings import Finding
-from unerring.simulation.night.journal import Night, found_lately, open_night
-from unerring.simulation.night.parts import Part, part_of, parts
-from unerring.simulation.night.piece import Piece, Trial, carry_out
-from unerring.simulation.night.report import Report, report_of, write_report
-from unerring.simulation.night.running import Progress, spend
+from unerring.night.findings import Finding
+from unerring.night.journal import Night, found_lately, open_night
+from unerring.night.pages import fill
+from unerring.night.parts import Part, part_of, parts, scenario_of, scenarios
+from unerring.night.piece import Piece, Trial, carry_out
+from unerring.night.report import Report, report_of, write_report
+from unerring.night.running import Progress, spend
+from unerring.night.zoo import zoo
 
 __all__ = [
     "Finding",
@@ -21,11 +23,15 @@ __all__ = [
     "Report",
     "Trial",
     "carry_out",
+    "fill",
     "found_lately",
     "open_night",
     "part_of",
     "parts",
     "report_of",
+    "scenario_of",
+    "scenarios",
     "spend",
     "write_report",
+    "zoo",
 ]

@@ -1,0 +1,74 @@
+"""The zoo is whole: every mutant of every scenario is on the page, and those of the upper packages are caught here."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from unerring.model import CallerError
+from unerring.night import fill, scenario_of, scenarios, zoo
+from unerring.night.zoo import SUBJECTS
+from unerring.simulation import catch, run
+
+ROOT = Path(__file__).parent.parent.parent
+PAGE, DATA = ROOT / "docs" / "reliability.md", ROOT / "docs" / "data"
+FIRST = 280_010_000
+OWN = ("filter", "security", "sinks")
+
+
+def test_every_registered_mutant_is_on_the_page() -> None:
+    text = PAGE.read_text()
+    rows = {tuple(cell.strip(" `") for cell in line.split("|")[2:4]) for line in text.splitlines() if line[:1] == "|"}
+    missing = [one for one in zoo() if (one.mutant.replace("|", "\\|"), one.scenario) not in rows]
+    assert not missing, "run scripts/reliability"
+
+
+def test_the_page_is_what_its_data_say() -> None:
+    assert fill(PAGE, DATA) == PAGE.read_text(), "run scripts/reliability"
+
+
+def test_every_scenario_with_mutants_says_what_it_is_about() -> None:
+    assert {kind.name for kind in scenarios() if kind.mutants} <= set(SUBJECTS)
+    assert len(zoo()) >= 40
+
+
+def test_a_page_without_a_block_or_data_is_refused(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("nothing to fill")
+    with pytest.raises(CallerError, match="has no block night"):
+        fill(page, DATA)
+    with pytest.raises(CallerError, match=r"night\.json cannot be read"):
+        fill(page, tmp_path)
+
+
+def test_a_night_s_figures_are_written_into_the_page(tmp_path: Path) -> None:
+    shutil.copytree(DATA, tmp_path / "data")
+    night = tmp_path / "data" / "night.json"
+    night.write_text(night.read_text().replace('"inputs"', '"tests": 77, "inputs"', 1))
+    assert "77 tests" in fill(PAGE, tmp_path / "data")
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_what_is_right_passes(name: str) -> None:
+    kind = scenario_of(name)
+    for seed in range(FIRST, FIRST + 5):
+        assert run(kind, seed).violations == ()
+
+
+@pytest.mark.parametrize(("name", "mutant"), [(name, mutant) for name in OWN for mutant in scenario_of(name).mutants])
+def test_what_is_broken_is_caught(name: str, mutant: str) -> None:
+    assert catch(name, mutant, scenario_of(name).mutants[mutant].seeds_max, FIRST).outcome is not None
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", OWN)
+def test_rare_states_are_reached(name: str) -> None:
+    kind = scenario_of(name)
+    reached: set[str] = set()
+    for seed in range(FIRST + 100, FIRST + 160):
+        outcome = run(kind, seed)
+        assert outcome.violations == ()
+        reached |= set(outcome.reached)
+    assert set(kind.must_reach) <= reached
