@@ -98,7 +98,7 @@ def _line(line: str, inner: list[str], numbers: dict[str, int]) -> str:
         elif word in _EVENTS:
             event = word
         else:
-            name = word
+            name = word.replace("\\n", "\n")
     if kind == "undo":
         return f'<association id="{id}" sourceRef="{words[0]}" targetRef="{words[1]}"/>\n'
     if kind in _EVENTS:
@@ -137,6 +137,22 @@ def _extra(kind: str, value: str) -> str:
             f'<loopDataInputRef>{over}</loopDataInputRef>{out}<inputDataItem id="{item}-of" name="{item}"/>'
             "</multiInstanceLoopCharacteristics>"
         )
+    if kind == "gives":  # +gives=id of a data object
+        output = f"{value}-out"
+        return (
+            f'<ioSpecification><dataOutput id="{output}"/><inputSet/>'
+            f"<outputSet><dataOutputRefs>{output}</dataOutputRefs></outputSet></ioSpecification><dataOutputAssociation>"
+            f"<sourceRef>{output}</sourceRef><targetRef>{value}</targetRef></dataOutputAssociation>"
+        )
+    if kind == "takes":  # +takes=id of a data object with a list
+        return (
+            f'<ioSpecification><dataInput id="{value}-in" isCollection="true"/></ioSpecification><dataInputAssociation>'
+            f"<sourceRef>{value}</sourceRef><targetRef>{value}-in</targetRef></dataInputAssociation>"
+        )
+    if kind == "many":
+        return f'<multiInstanceLoopCharacteristics isSequential="{value}"/>'
+    if kind == "styled":  # what other tools write
+        return f'<extensionElements><style xmlns="urn:tool:{value}" colour="1"><Grid/></style></extensionElements>'
     if kind == "times":
         kind, inner = "multiInstance", f"<loopCardinality>{value}</loopCardinality>"
         return f"<{kind}LoopCharacteristics>{inner}</{kind}LoopCharacteristics>"

@@ -1,5 +1,5 @@
-"""Models with the elements of the interchange group's reference models: imported, and run to their end with one
-execution's effects while masters die; or refused, with the elements' ids."""
+"""Models with the elements and peculiarities of the interchange group's reference models: imported, and run to their
+end with one execution's effects while masters die; or refused, with the elements' ids."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "bpmn.md"
 
 
 def imported(case: Case) -> Process:
-    return Process.from_bpmn(case.data(), process=case.wanted, service="work", conditions=case.conditions)
+    bound = {"conditions": case.conditions, "times": case.times}
+    return Process.from_bpmn(case.data(), process=case.wanted, service="work", **bound)
 
 
 def is_within(wanted: list[str], done: list[str]) -> bool:
@@ -42,14 +43,14 @@ def rehearse(case: Case, seed: int, crashes: int) -> list[str]:
 
     services = {service: {name: answering(name) for name in known} for service, known in fakes(process).items()}
     for child in process.children.values():
-        services["work"] |= {name: answering(name) for name in fakes(child)["work"]}
+        services["work"] |= {name: answering(name) for name in fakes(child).get("work", {})}
     stage = Rehearsal(process, services, seed=seed)
     stage.start("i", **case.given)
     for _ in range(crashes):
         stage.run(chance.uniform(0.0, 0.4))
         stage.crash(stage.master("i") or "node0", for_s=chance.uniform(0.2, 2.0))
-    for channel, payload in case.signals:
-        stage.signal("i", channel, payload)
+    for *child, channel, payload in case.signals:
+        stage.signal("+".join(["i", *child]), channel, payload)
         stage.run(chance.uniform(0.0, 3.0))
     end = stage.finish("i")
     assert end.status == "completed", end.reason

@@ -42,6 +42,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 Names = str | Sequence[str]
 Duration = Any
 """A timedelta, or microseconds."""
+_BOUND = ("service", "handlers", "conditions", "children", "times", "lists")
+"""What `from_bpmn` hands on to `flow_from`."""
 
 
 class Fork(msgspec.Struct, frozen=True):
@@ -164,9 +166,7 @@ class Process:
         `Process(...)` takes is taken here too, and what `flow_from(...)` takes."""
         from unerring.processes.bpmn import name_in
 
-        flow = {
-            each: options.pop(each) for each in ("service", "handlers", "conditions", "children") if each in options
-        }
+        flow = {each: options.pop(each) for each in _BOUND if each in options}
         made = cls(name or name_in(model, process), **options)
         return made.flow_from(model, process=process, **flow)
 
@@ -179,14 +179,17 @@ class Process:
         handlers: Mapping[str, Callable[..., Any]] | None = None,
         conditions: Mapping[str, Callable[..., Any]] | None = None,
         children: Mapping[str, Process] | None = None,
+        times: Mapping[str, Any] | None = None,
+        lists: Mapping[str, str] | None = None,
     ) -> Process:
         """The order of everything, as `flow`, from a BPMN 2.0 model. Its tasks are the actions that were declared under
         their names or ids, or `handlers`: async functions by name or id, or requests to `service`. `conditions` decide
-        gateways whose flows have none that can be read; `children` are the processes that it calls."""
+        gateways and loops that have none that can be read; `children` are the processes that it calls; `times` are the
+        durations or dates of timers without one, `lists` the variables with the lists of repeated activities."""
         from unerring.processes.bpmn import import_model
 
-        bound = {"service": service, "handlers": handlers, "conditions": conditions, "children": children}
-        return import_model(self, model, process, **bound)
+        named = {"handlers": handlers, "conditions": conditions, "children": children, "times": times, "lists": lists}
+        return import_model(self, model, process, service=service, **named)
 
     def with_flow(self, graph: Graph, drawing: Drawing) -> Process:
         """This process with a graph that was checked."""

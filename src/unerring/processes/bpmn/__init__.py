@@ -3,6 +3,7 @@
 document.py     XML with bounds, as elements that know their line
 model.py        nodes and flows in scopes; problems with ids and lines
 expressions.py  conditions that are written in a model
+data.py         what a model says of data
 timers.py       durations, dates, cycles
 fields.py       what BPMN has no word for, as attributes of our namespace
 binding.py      what tasks, conditions and called processes are bound to

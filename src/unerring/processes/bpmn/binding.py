@@ -6,14 +6,16 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
 
 from unerring.model import ProcessError
+from unerring.processes.bpmn.data import Data
 from unerring.processes.bpmn.expressions import any_of, choice, holds, negation, parsed
 from unerring.processes.bpmn.fields import read_fields
-from unerring.processes.bpmn.model import Flow, Model, Node, Problem, clean, identifier
+from unerring.processes.bpmn.model import Flow, Model, Node, Problem, clean, identifier, variable
 from unerring.processes.build import Process
 from unerring.processes.graph import LOCAL, Kind, Service, Variable, Vertex
 
@@ -44,10 +46,12 @@ def remembering(value: str) -> Callable[..., Awaitable[str]]:
 
 
 class Need(Problem, frozen=True):
-    """What has still to be bound; for a gateway its name, and what its condition may answer."""
+    """What has still to be bound: under which name, and as what. For a gateway, what its condition may answer."""
 
     name: str = ""
     labels: tuple[str, ...] = ()
+    kind: str = "conditions"
+    """Or `times`, `lists`: the argument of `from_bpmn` that it is given in."""
 
 
 class Binding:
@@ -62,6 +66,8 @@ class Binding:
         handlers: Mapping[str, Callable[..., Any]] | None = None,
         conditions: Mapping[str, Callable[..., Any]] | None = None,
         children: Mapping[str, Process] | None = None,
+        times: Mapping[str, timedelta | datetime | str] | None = None,
+        lists: Mapping[str, str] | None = None,
         loose: bool = False,
     ) -> None:
         self.process = process
@@ -71,6 +77,9 @@ class Binding:
         self.handlers = dict(handlers or {})
         self.conditions = dict(conditions or {})
         self.children = dict(children or {})
+        self.times = dict(times or {})
+        self.lists = dict(lists or {})
+        self.data = Data(model, [variable(name) for name in self.lists.values()])
         self.loose = loose
         self.callers: tuple[str, ...] = ()
         """The processes of the same file that call this one."""
@@ -107,23 +116,26 @@ class Binding:
         self._taken[name] = None
         return name
 
-    def _bound(self, given: Mapping[str, Any], *names: str) -> Any:
+    def bound(self, given: Mapping[str, Any], *names: str) -> Any:
         for name in names:
             if name and name in given:
                 self._given[name] = None
                 return given[name]
         return None
 
-    def need(self, at: Node | Flow, sentence: str, name: str = "", labels: Sequence[str] = ()) -> None:
+    def need(
+        self, at: Node | Flow, sentence: str, name: str = "", labels: Sequence[str] = (), kind: str = "conditions"
+    ) -> None:
         if self.loose:
-            self.needs.append(Need(at.id, at.line, sentence, name, tuple(labels)))
+            self.needs.append(Need(at.id, at.line, sentence, name, tuple(labels), kind))
         else:
             self.problems.add(at, sentence)
 
     def leftovers(self) -> list[str]:
         """What was declared or given, and is nowhere in the model."""
         declared = [name for name in self.process.declared if name not in self._used]
-        given = [name for each in (self.handlers, self.conditions) for name in each if name not in self._given]
+        bound = (self.handlers, self.conditions, self.times, self.lists)
+        given = [name for each in bound for name in each if name not in self._given]
         return [*declared, *given]
 
     # ---- variables ---------------------------------------------------------------------------------------------
@@ -198,7 +210,7 @@ class Binding:
         return vertex
 
     def _default_task(self, node: Node, name: str, kind: Kind, fields: dict[str, Any]) -> Vertex:
-        handler = self._bound(self.handlers, node.id, node.name, name)
+        handler = self.bound(self.handlers, node.id, node.name, name)
         service = fields.pop("service", LOCAL if handler is not None else self.service)
         if not service:
             self.need(
@@ -218,6 +230,8 @@ class Binding:
             "compensable": bool(undo) or cancels,
             "compensation": undo,
         }
+        if self.data.outputs(node):
+            values["writes"] = self.data.outputs(node)
         if handler is not None:
             values["reads"] = tuple(p for p in inspect.signature(handler).parameters if p != "interaction")
             self.process.functions[f"{self.process.name}.{name}"] = handler
@@ -230,7 +244,7 @@ class Binding:
         name = identifier(undo.name) or clean(undo.id)
         if service != LOCAL:
             return undo.ours.get("operation", name)
-        handler = self._bound(self.handlers, undo.id, undo.name, name)
+        handler = self.bound(self.handlers, undo.id, undo.name, name)
         if handler is None:
             self.need(
                 undo, f"nothing is bound to it, which undoes {node.name or node.id!r}: give handlers={{{name!r}: …}}"
@@ -246,7 +260,7 @@ class Binding:
         for operation in (vertex.operation, vertex.compensation):
             short = operation.removeprefix(f"{self.process.name}.")
             if operation and operation not in self.process.functions:
-                handler = self._bound(self.handlers, node.id, node.name, short)
+                handler = self.bound(self.handlers, node.id, node.name, short)
                 if handler is not None:
                     self.process.functions[operation] = handler
                 else:
@@ -256,7 +270,7 @@ class Binding:
         declared = self.declared(node, Kind.RECEIVE)
         if declared is not None:
             return declared
-        fields = {"channel": channel or self.name(node), **self.fields(node)}
+        fields = {"channel": channel or self.name(node), "writes": self.data.outputs(node), **self.fields(node)}
         vertex = Vertex(self.name(node), Kind.RECEIVE, **{"time_us": 0, **fields})
         self.wanted(node, *vertex.writes, *filter(None, [vertex.key]))
         return vertex
@@ -317,7 +331,7 @@ class Binding:
         return {**same, **({item: over} if over and item in child.types else {})}
 
     def _process(self, node: Node, called: str) -> Process | None:
-        child: Process | None = self._bound(
+        child: Process | None = self.bound(
             self.children, called, node.id, node.name, self.name(node) if node.id in self._names else ""
         )
         if child is None:
@@ -337,6 +351,8 @@ class Binding:
                 service=self.service,
                 handlers=self.handlers,
                 conditions=self.conditions,
+                times=self.times,
+                lists=self.lists,
                 loose=self.loose,
             )
             open_.children, open_.callers = self.children, (*self.callers, called)
@@ -360,12 +376,16 @@ class Binding:
 
     # ---- conditions --------------------------------------------------------------------------------------------
 
+    def parsed(self, text: str) -> ast.expr:
+        """An expression of this model. ProcessError: it is none that has a meaning here."""
+        return parsed(text, {*self.process.types, *self.data.phrases})
+
     def condition(self, node: Node, name: str, flows: list[tuple[str, Flow]]) -> tuple[str, tuple[str, ...], Any]:
         """Which flow an exclusive gateway takes: the condition's name, what it reads, and the labels' expressions, if
         it is made of them."""
         fields = self.fields(node) if "condition" in node.ours else {}
         called = fields.get("condition", "")
-        function = self._bound(self.conditions, called, node.id, node.name, name)
+        function = self.bound(self.conditions, called, node.id, node.name, name)
         function = function or self.process.conditions.get(called or name) or self.process.conditions.get(node.id)
         if function is not None:
             return self.use(node, called or name, function, None)
@@ -392,7 +412,7 @@ class Binding:
             self.need(flow, f"it leaves {node.name or node.id!r} without a condition: {what}", name, known)
             return ast.Constant(True)
         try:
-            return parsed(flow.condition)
+            return self.parsed(flow.condition)
         except ProcessError as error:
             self.need(flow, f"its condition has no meaning here ({error}): {what}", name, known)
             return ast.Constant(True)
@@ -405,20 +425,20 @@ class Binding:
         for label, flow in flows:
             if flow.id == node.default:
                 continue
-            function = self._bound(self.conditions, flow.id, flow.name)
+            function = self.bound(self.conditions, flow.id, flow.name)
             if function is not None:
                 functions[label] = function
             elif flow.condition:
                 expression = self._expression(node, flow, flow.id, [(label, flow)])
                 expressions[label] = expression if expression is not None else ast.Constant(True)
-            elif node.kind == "inclusiveGateway":
+            elif node.kind == "inclusiveGateway" or node.default:
                 what = f"it leaves {node.name or node.id!r} without a condition: give conditions={{{flow.id!r}: …}}"
                 self.need(flow, what, flow.id)
                 expressions[label] = ast.Constant(True)
         default = next((label for label, flow in flows if flow.id == node.default), "")
         if default and functions:
             flow = dict(flows)[default]
-            function = self._bound(self.conditions, flow.id, flow.name)
+            function = self.bound(self.conditions, flow.id, flow.name)
             if function is None:
                 self.need(
                     flow,

@@ -1,4 +1,4 @@
-"""Conditions that are written in a model: comparisons of variables, in the spelling of Python, FEEL or `${...}`.
+"""Conditions that are written in a model: comparisons of variables, in the spelling of Python, FEEL, XPath or `${...}`.
 
 They are parsed, never evaluated as they came: what is not a comparison, a variable, a constant, `and`, `or` or `not` is
 refused. The result is a plain function whose parameters are the variables that it reads, as `@process.condition` takes.
@@ -7,24 +7,30 @@ refused. The result is a plain function whose parameters are the variables that 
 from __future__ import annotations
 
 import ast
+import inspect
 import keyword
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 from unerring.model import ProcessError
+from unerring.processes.bpmn.model import variable
 
 LENGTH_MAX: Final = 2_000
 """Characters of a condition."""
+_GIVEN: Final = "_given"
 NONE: Final = "none"
 """What a gateway's condition answers if no flow may be taken: the process fails, as BPMN says."""
 
 _TOKEN: Final = re.compile(
-    r"""\s*(?:(?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(?P<number>\d+(?:\.\d+)?)|(?P<name>[^\W\d]\w*)"""
+    r"""\s*(?:(?:[^\W\d][\w.-]*:)?getData(?:Object|Input|Output)\(\s*(?:'(?P<data>[^']*)'|"(?P<other>[^"]*)")\s*\)"""
+    r"""|(?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(?P<number>\d+(?:\.\d+)?)|(?P<name>[^\W\d]\w*)"""
     r"""|(?P<sign>==|!=|<=|>=|&&|\|\||[-+*/%<>=!(),.\[\]]))"""
 )
+"""The first is XPath, as BPMN says it: bpmn:getDataObject('amount')."""
 _SIGNS: Final = {"&&": "and", "||": "or", "!": "not", "=": "=="}
 _WORDS: Final = {"true": "True", "false": "False", "null": "None", "eq": "==", "ne": "!=", "lt": "<", "gt": ">"}
+_KEYWORDS: Final = ("and", "or", "not", "in", "True", "False", "None")
 _ALLOWED: Final = (
     ast.Expression,
     ast.BoolOp,
@@ -53,8 +59,9 @@ _ALLOWED: Final = (
 )
 
 
-def parsed(text: str) -> ast.expr:
-    """An expression of a model. ProcessError: it is none that has a meaning here."""
+def parsed(text: str, phrases: Collection[str] = ()) -> ast.expr:
+    """An expression of a model. ProcessError: it is none that has a meaning here. `phrases`: the variables whose names
+    may be written as several words, as FEEL has it: service_level as Service level."""
     inner = text.strip()
     if inner.startswith(("${", "#{")) and inner.endswith("}"):
         inner = inner[2:-1]
@@ -62,7 +69,7 @@ def parsed(text: str) -> ast.expr:
     if len(inner) > LENGTH_MAX:
         raise ProcessError(f"it has {len(inner)} characters; the limit is {LENGTH_MAX}")
     try:
-        tree = ast.parse(_in_python(inner), mode="eval")
+        tree = ast.parse(_in_python(inner, phrases), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise ProcessError(f"{_short(text)} is no comparison of variables") from None
     for node in ast.walk(tree):
@@ -92,6 +99,14 @@ def holds(name: str, expression: ast.expr, negated: bool = False) -> Callable[..
     return _function(name, body if negated else ast.UnaryOp(ast.Not(), body), names_in(expression))
 
 
+def opposite(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that says whether a given one does not hold."""
+    reads = list(inspect.signature(function).parameters)
+    given = [ast.keyword(read, ast.Name(read, ast.Load())) for read in reads]
+    call = ast.Call(ast.Name(_GIVEN, ast.Load()), [], given)
+    return _function(name, ast.UnaryOp(ast.Not(), call), reads, function)
+
+
 def any_of(expressions: Sequence[ast.expr]) -> ast.expr:
     return expressions[0] if len(expressions) == 1 else ast.BoolOp(ast.Or(), list(expressions))
 
@@ -104,22 +119,24 @@ def equals(variable: str, value: str) -> ast.expr:
     return ast.Compare(ast.Name(variable, ast.Load()), [ast.Eq()], [ast.Constant(value)])
 
 
-def _function(name: str, body: ast.expr, reads: Sequence[str]) -> Callable[..., Any]:
+def _function(name: str, body: ast.expr, reads: Sequence[str], given: Any = None) -> Callable[..., Any]:
     called = name if name.isidentifier() and not keyword.iskeyword(name) else "condition"
     module = ast.parse(f"def {called}({', '.join(reads)}): return None")
     define = module.body[0]
     if isinstance(define, ast.FunctionDef):
         define.body = [ast.Return(body)]
     ast.fix_missing_locations(module)
-    names: dict[str, Any] = {"__builtins__": {}}
+    names: dict[str, Any] = {"__builtins__": {}, _GIVEN: given}
     exec(compile(module, f"<condition {name}>", "exec"), names)  # of a tree that has nothing but what is allowed
     function: Callable[..., Any] = names[called]
     function.__name__ = name
     return function
 
 
-def _in_python(text: str) -> str:
+def _in_python(text: str, phrases: Collection[str]) -> str:
     words: list[str] = []
+    named: list[str] = []
+    """The words of the variable under way."""
     at = 0
     text = text.strip()
     while at < len(text):
@@ -128,14 +145,29 @@ def _in_python(text: str) -> str:
             raise SyntaxError(text[at:])
         at = token.end()
         found = token.group().strip()
-        if token["name"]:
-            found = _WORDS.get(found, found)
-            if keyword.iskeyword(found) and found not in ("and", "or", "not", "in", "True", "False", "None"):
+        data = token["data"] or token["other"]
+        if data:
+            _check_phrase(named, phrases)
+            found, named = variable(data), []
+        elif token["name"] and found not in _WORDS and found not in _KEYWORDS:
+            if keyword.iskeyword(found):
                 raise SyntaxError(found)
-        elif token["sign"]:
-            found = _SIGNS.get(found, found)
+            if named:
+                words.pop()
+            named = [*named, found]
+            found = variable(" ".join(named))
+        else:
+            _check_phrase(named, phrases)
+            named = []
+            found = _SIGNS.get(found, found) if token["sign"] else _WORDS.get(found, found)
         words.append(found)
+    _check_phrase(named, phrases)
     return " ".join(words)
+
+
+def _check_phrase(words: Sequence[str], phrases: Collection[str]) -> None:
+    if len(words) > 1 and variable(" ".join(words)) not in phrases:
+        raise SyntaxError(" ".join(words))
 
 
 def _short(text: str) -> str:

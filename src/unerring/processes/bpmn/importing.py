@@ -19,7 +19,7 @@ from unerring.processes.bpmn.fields import position
 from unerring.processes.bpmn.model import BLOCKS, TASKS, WAITING, Flow, Node, Scope, identifier
 from unerring.processes.bpmn.repetition import again, collection, each
 from unerring.processes.bpmn.shaping import Inclusive, shape
-from unerring.processes.bpmn.timers import duration_us, moment_us, schedule_of
+from unerring.processes.bpmn.timers import pause, schedule_of
 from unerring.processes.build import Drawing, Process
 from unerring.processes.checks import check
 from unerring.processes.graph import IN_TIME, LATE, Edge, Graph, Kind, Service, Vertex
@@ -256,24 +256,12 @@ class _Import:
         declared = self.binding.declared(node, Kind.SLEEP)
         if declared is not None:
             return declared
-        definition = node.definition
-        name = self.binding.name(node)
-        duration = definition.content("timeDuration") if definition is not None else ""
-        date = definition.content("timeDate") if definition is not None else ""
         try:
-            if duration:
-                return self._made(node, Kind.SLEEP, time_us=duration_us(duration))
-            if not date:
-                raise ProcessError("a timer here has a duration or a date; a cycle can only start a process")
-            inner = date.removeprefix("${").removeprefix("=").removesuffix("}").strip()
-            if inner.isidentifier():
-                self.binding.wanted(node, inner)
-                return self._made(node, Kind.SLEEP, time_us=0, reads=(inner,))
-            variable = self.binding.variable(f"{identifier(name)}_at", int, moment_us(date))
-            return self._made(node, Kind.SLEEP, time_us=0, reads=(variable,))
+            time_us, until = pause(self.binding, node)
         except ProcessError as error:
             self.problems.add(node, str(error))
             return None
+        return self._made(node, Kind.SLEEP, time_us=time_us, reads=(until,) if until else ())
 
     # ---- gateways ----------------------------------------------------------------------------------------------
 
@@ -362,7 +350,8 @@ class _Import:
         name = self.binding.fresh(f"{self.binding.name(node)}-split")
         source, label = self.leave[node.id]
         draft.link(source, name, label)
-        conditional = [flow for flow in flows if flow.condition]
+        by_default = node.default in [flow.id for flow in flows]
+        conditional = [flow for flow in flows if flow.condition or (by_default and flow.id != node.default)]
         if not conditional:
             self._vertex(draft, node, Vertex(name, Kind.AND_SPLIT))
             self._number(node, name)
@@ -439,7 +428,7 @@ class _Import:
                     node, f"it has an error event, so let the action {vertex.name} write {variable!r}, the code"
                 )
             vertex = msgspec.structs.replace(vertex, writes=(*vertex.writes, variable))
-        self.binding.variable(variable, str, "")
+        self.binding.variable(variable, Any, "")  # a service without errors may answer with null
         self._set(draft, node, vertex)
         name = self.binding.fresh(f"{vertex.name}-error")
         ways: list[tuple[str, Any]] = [(OK, negation(parsed(variable)))]
@@ -506,9 +495,12 @@ class _Import:
         if event is None or event.definition is None or node.id not in self.enter:
             return
         try:
-            time_us = duration_us(event.definition.content("timeDuration"))
+            time_us, until = pause(self.binding, event)
         except ProcessError as error:
             self.problems.add(event, str(error))
+            return
+        if until:
+            self.problems.add(event, "work is given a duration here, as PT20S; a date can only be waited for")
             return
         block = self.binding.name(event) if node.kind != "transaction" else self.binding.name(node)
         draft.add(Vertex(block, Kind.WITHIN, time_us=time_us), position(node.ours.get("at", "")))

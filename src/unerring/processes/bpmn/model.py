@@ -24,6 +24,14 @@ WAITING: Final = ("userTask", "receiveTask")
 BLOCKS: Final = ("subProcess", "transaction")
 GATEWAYS: Final = ("exclusiveGateway", "parallelGateway", "inclusiveGateway", "eventBasedGateway")
 EVENTS: Final = ("startEvent", "endEvent", "intermediateCatchEvent", "intermediateThrowEvent", "boundaryEvent")
+GLOBAL_TASKS: Final = {
+    "globalTask": "task",
+    "globalUserTask": "userTask",
+    "globalManualTask": "manualTask",
+    "globalScriptTask": "scriptTask",
+    "globalBusinessRuleTask": "businessRuleTask",
+}
+"""A call of one of these is a task of that kind."""
 NODES: Final = (*TASKS, *WAITING, "callActivity", *BLOCKS, *GATEWAYS, *EVENTS)
 REFUSED: Final = {
     "complexGateway": "draw its rule with exclusive and parallel gateways",
@@ -163,6 +171,7 @@ class Model:
             each.id: each for each in root.all("message", "signal", "error", "escalation", "itemDefinition")
         }
         self.processes = {each.id: each for each in root.all("process")}
+        self._global_tasks = {each.id: each for each in root.children if each.name in GLOBAL_TASKS}
         self._note_extensions(root)
 
     def _note_extensions(self, root: Element) -> None:
@@ -223,14 +232,22 @@ class Model:
     @cached_property
     def data_names(self) -> dict[str, str]:
         """The names of data objects, by their ids."""
-        names = {}
+        data: dict[str, Element] = {}
         waiting = [self.root]
         while waiting:
             element = waiting.pop()
             waiting += element.children
             if element.id and element.name.startswith(("data", "property")):
-                names[element.id] = element.attributes.get("name", "") or element.id
+                data[element.id] = element
+        names = {}
+        for id, element in data.items():
+            object = data.get(element.attributes.get("dataObjectRef", ""), element)
+            names[id] = element.attributes.get("name") or object.attributes.get("name") or id
         return names
+
+    def variable(self, reference: str) -> str:
+        """The variable that a data object is, by its id."""
+        return variable(self.data_names.get(reference, reference))
 
     def _scope(self, element: Element) -> Scope:
         scope = Scope(element.id, element.line, " ".join(element.attributes.get("name", "").split()), element)
@@ -269,6 +286,9 @@ class Model:
             node.inner = self._scope(element)
         elif element.name in BLOCKS or (element.name == "callActivity" and not _calls(element)):
             node.kind = "task"  # nothing says what is in it, so it is one action
+        elif element.name == "callActivity":
+            called = self._global_tasks.get(element.attributes.get("calledElement", "").rpartition(":")[2])
+            node.kind = GLOBAL_TASKS[called.name] if called is not None else node.kind
         return node
 
     def _connect(self, scope: Scope) -> None:
@@ -336,6 +356,11 @@ def identifier(text: str) -> str:
     words = re.sub(r"\W+", "_", text.strip()).strip("_")
     words = words.lower() if not words.isidentifier() or " " in text.strip() or not words.islower() else words
     return f"_{words}" if words[:1].isdigit() else words
+
+
+def variable(text: str) -> str:
+    """A data object's name as a variable: as it is, if Python can read it; 'Service level' is service_level."""
+    return text if text.isidentifier() else identifier(text)
 
 
 def clean(text: str) -> str:

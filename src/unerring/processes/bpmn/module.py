@@ -30,12 +30,13 @@ class State(msgspec.Struct):
 
 
 def module_text(process: Process, needs: Sequence[Need], model: str, wanted: str, service: str) -> str:
-    """What `unerring bpmn import --to FILE` writes. `needs`: the gateways that the model does not decide; each is
-    decided by a variable then. ProcessError: something else is missing."""
+    """What `unerring bpmn import --to FILE` writes. `needs`: what the model leaves open, the decision of a gateway, a
+    time or a list; each is a variable then. ProcessError: something else is missing."""
     other = [need for need in needs if not need.name]
     if other:
         raise ProcessError("\n  ".join(["this has to be bound first:", *map(str, other)]))
-    gates = {need.name: need.labels for need in needs}
+    gates = {need.name: need.labels for need in needs if need.kind == "conditions"}
+    others = {kind: {need.name for need in needs if need.kind == kind} for kind in ("times", "lists")}
     short = identifier(process.name) or "process"
     calls = [vertex for vertex in process.graph.vertices if vertex.kind is Kind.CALL]
     own = {name for vertex in calls if vertex.service == LOCAL for name in vertex.writes}
@@ -45,6 +46,7 @@ def module_text(process: Process, needs: Sequence[Need], model: str, wanted: str
         f"    {identifier(name)}: {'str' if labels else 'bool'} = {'' if labels else False!r}"
         for name, labels in gates.items()
     ]
+    known += [f"    {identifier(name)}_at: int = 0  # microseconds since 1970" for name in sorted(others["times"])]
     services = ", ".join(f"Service({each.name!r})" for each in process.services)
     parts = [
         _HEAD.format(
@@ -58,6 +60,9 @@ def module_text(process: Process, needs: Sequence[Need], model: str, wanted: str
     options = [f"process={wanted!r}"] if wanted else []
     options += [f"service={service!r}"] if any(v.kind is Kind.SEND for v in process.graph.vertices) else []
     options += [f"conditions={{{bound}}}"] if bound else []
+    for kind, ending in (("times", "at"), ("lists", "items")):
+        given_to = ", ".join(f"{name!r}: '{identifier(name)}_{ending}'" for name in sorted(others[kind]))
+        options += [f"{kind}={{{given_to}}}"] if given_to else []
     given = "".join(f", {option}" for option in options)
     parts.append(f"{short}.flow_from(Path(__file__).parent / {model!r}{given})\n")
     return "\n\n".join(parts)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 
 from unerring.model import ProcessError
 from unerring.processes.bpmn.draft import Draft
-from unerring.processes.bpmn.expressions import holds, parsed
+from unerring.processes.bpmn.expressions import holds, opposite
 from unerring.processes.bpmn.fields import position
-from unerring.processes.bpmn.model import Node, identifier
+from unerring.processes.bpmn.model import Node, identifier, variable
 from unerring.processes.bpmn.shaping import ROUNDS_MAX, Importing
+from unerring.processes.checks import check_condition
 from unerring.processes.graph import Edge, Kind, Vertex
 from unerring.processes.lanes import copied
 
@@ -21,17 +25,27 @@ WIDTH: Final = 4
 
 def collection(importing: Importing, node: Node, repeats: Any) -> tuple[str, str, tuple[tuple[str, str], ...]]:
     """The list over which an activity is repeated, the variable that has its item, and what is collected."""
-    count = repeats.content("loopCardinality")
-    over = repeats.ours.get("over") or _data(importing, repeats.content("loopDataInputRef"))
+    name, count = identifier(importing.binding.name(node)), repeats.content("loopCardinality")
+    binding = importing.binding
+    over = repeats.ours.get("over") or binding.model.variable(repeats.content("loopDataInputRef"))
+    over = over or binding.data.list_of(node.element) or binding.bound(binding.lists, node.id, node.name, name) or ""
     item = repeats.ours.get("item") or _item(repeats, "inputDataItem")
-    name = identifier(importing.binding.name(node))
     if repeats.first("completionCondition") is not None:
         importing.problems.add(node, "a completion condition has no meaning here; all items are handled")
     if not over and count.isdigit() and 0 < int(count) <= ROUNDS_MAX:
-        over = importing.binding.variable(f"{name}_rounds", list, list(range(int(count))))
-    elif not over:
-        importing.problems.add(node, "it has no list: give it a loopDataInputRef, or a loopCardinality from 1 to 10000")
+        over = binding.variable(f"{name}_rounds", list, list(range(int(count))))
+    elif not over and count:
+        importing.problems.add(node, f"its loopCardinality is no number from 1 to {ROUNDS_MAX}")
         return "", "", ()
+    elif not over:
+        binding.need(
+            node,
+            f"it is repeated for each item of a list, and has none: give lists={{{name!r}: the variable with the list}}"
+            ", or write a loopDataInputRef or a loopCardinality there",
+            name,
+            kind="lists",
+        )
+        over = binding.variable(f"{name}_items", list, [])
     else:
         importing.binding.wanted(node, over)
     if node.kind == "callActivity":
@@ -40,16 +54,11 @@ def collection(importing: Importing, node: Node, repeats: Any) -> tuple[str, str
         item = importing.binding.variable(f"{name}_item")
     else:
         importing.binding.wanted(node, item)
-    result, of = _data(importing, repeats.content("loopDataOutputRef")), _item(repeats, "outputDataItem")
+    result, of = binding.model.variable(repeats.content("loopDataOutputRef")), _item(repeats, "outputDataItem")
     collects = repeats.ours.get("collects") or (f"{result}={of}" if result and of else "")
     pairs = tuple((one, other) for one, _, other in (each.partition("=") for each in collects.split()))
     importing.binding.wanted(node, *(variable for pair in pairs for variable in pair))
     return over, item, pairs
-
-
-def _data(importing: Importing, reference: str) -> str:
-    """The variable of a data object."""
-    return identifier(importing.binding.model.data_names.get(reference, reference))
 
 
 def each(importing: Importing, draft: Draft, node: Node, repeats: Any) -> None:
@@ -117,14 +126,9 @@ def again(importing: Importing, draft: Draft, node: Node, loop: Any) -> None:
             node, "loopMaximum ends a loop silently; put the bound into its condition (at_most= fails)"
         )
     name = importing.binding.name(node)
-    try:
-        expression = parsed(loop.content("loopCondition"))
-    except ProcessError as error:
-        importing.problems.add(node, f"its loop has no condition with a meaning here: {error}")
-        return
+    onward = _onward(importing, node, loop)
     head, end = importing.binding.fresh(f"{name}-repeat"), importing.binding.fresh(f"{name}-repeat-end")
-    until = holds(end, expression, negated=True)
-    _, reads, _ = importing.binding.use(node, end, until, None)
+    _, reads, _ = importing.binding.use(node, end, opposite(end, onward), None)
     most = loop.ours.get("at_most", "")
     draft.add(Vertex(head, Kind.LOOP, at_most=int(most) if most.isdigit() else ROUNDS_MAX))
     draft.add(Vertex(end, Kind.AGAIN, reads=reads, loop=head, condition=end))
@@ -134,7 +138,7 @@ def again(importing: Importing, draft: Draft, node: Node, loop: Any) -> None:
     importing.enter[node.id], importing.leave[node.id] = head, (end, "")
     if loop.attributes.get("testBefore") == "true":
         guard, join = importing.binding.fresh(f"{name}-while"), importing.binding.fresh(f"{name}-while-join")
-        _, reads, _ = importing.binding.use(node, guard, holds(guard, expression), None)
+        _, reads, _ = importing.binding.use(node, guard, onward, None)
         draft.add(Vertex(guard, Kind.XOR_SPLIT, condition=guard, reads=reads))
         draft.add(Vertex(join, Kind.XOR_JOIN))
         draft.link(guard, head, "true")
@@ -144,6 +148,27 @@ def again(importing: Importing, draft: Draft, node: Node, loop: Any) -> None:
         importing.enter[node.id], importing.leave[node.id] = guard, (join, "")
 
 
+def _onward(importing: Importing, node: Node, loop: Any) -> Callable[..., Any]:
+    """Whether another round follows."""
+    binding = importing.binding
+    name, text = binding.name(node), loop.content("loopCondition")
+    function: Callable[..., Any] | None = binding.bound(binding.conditions, node.id, node.name, name)
+    if function is not None:
+        try:
+            check_condition(binding.process.name, name, function, inspect.signature(function).parameters)
+        except ProcessError as error:
+            importing.problems.add(node, str(error))
+        return function
+    what = f"give conditions={{{name!r}: a function that says whether another round follows}}"
+    try:
+        if text:
+            return holds(name, binding.parsed(text))
+        binding.need(node, f"its loop has no condition: {what}", name)
+    except ProcessError as error:
+        binding.need(node, f"its loop's condition has no meaning here ({error}): {what}", name)
+    return holds(name, ast.Constant(False))
+
+
 def _item(repeats: Any, name: str) -> str:
     item = repeats.first(name)
-    return identifier(item.attributes.get("name", "") or item.id) if item is not None else ""
+    return variable(item.attributes.get("name", "") or item.id) if item is not None else ""

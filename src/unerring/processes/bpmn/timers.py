@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
-from typing import Any, Final
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
 
 from unerring.model import ProcessError, to_time_us
+from unerring.processes.bpmn.model import Node, identifier
 from unerring.processes.schedules import Schedule
+
+if TYPE_CHECKING:
+    from unerring.processes.bpmn.binding import Binding
 
 _DURATION: Final = re.compile(
     r"P(?:(?P<w>\d{1,6})W)?(?:(?P<d>\d{1,6})D)?(?:T(?:(?P<h>\d{1,6})H)?(?:(?P<m>\d{1,6})M)?(?:(?P<s>\d{1,9}(?:\.\d{1,6})?)S)?)?"
@@ -44,6 +48,32 @@ def moment_us(text: str) -> int:
             f"{text.strip()[:80]!r} is no date; write 2027-01-31T12:00:00Z, or the name of a variable"
         ) from None
     return to_time_us(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+
+
+def pause(binding: Binding, node: Node) -> tuple[int, str]:
+    """What a timer waits for: a duration, or the variable with the time until which it does. ProcessError: neither."""
+    name, definition = binding.name(node), node.definition
+    given = binding.bound(binding.times, node.id, node.name, name)
+    if isinstance(given, timedelta):
+        return int(given / timedelta(microseconds=1)), ""
+    if isinstance(given, datetime):
+        return 0, binding.variable(f"{identifier(name)}_at", int, to_time_us(given))
+    duration = definition.content("timeDuration") if definition is not None else ""
+    date = definition.content("timeDate") if definition is not None else ""
+    if given is None and not duration and not date:
+        if definition is not None and definition.timed:
+            raise ProcessError("a timer here has a duration or a date; a cycle can only start a process")
+        what = f"give times={{{name!r}: a timedelta, a datetime, or the variable with a time}}"
+        binding.need(node, f"it says no time: {what}, or write a timeDuration there", name, kind="times")
+        return 0, ""
+    text = given or duration or date
+    if text == duration or text.startswith("P"):
+        return duration_us(text), ""
+    inner = text.removeprefix("${").removeprefix("=").removesuffix("}").strip()
+    if inner.isidentifier():
+        binding.wanted(node, inner)
+        return 0, inner
+    return 0, binding.variable(f"{identifier(name)}_at", int, moment_us(text))
 
 
 def schedule_of(node: Any, process: str) -> dict[str, Schedule]:
