@@ -5,6 +5,8 @@ from .acting import PROCESSES as PROCESSES
 from .address import find as find
 from .application import DATA as DATA, App as App, load as load
 from .auditing import Audit as Audit
+from .backing_up import back_up as back_up
+from .backups import Backup as Backup
 from .capacity import Capacity as Capacity, Use as Use, errors as errors
 from .certifying import certify as certify, judged_root as judged_root
 from .client import (
@@ -61,6 +63,7 @@ from .process_export import ENDED as ENDED, export as export
 from .recomputing import Recomputed as Recomputed, recompute as recompute
 from .reconciling import running_in as running_in
 from .resets import reset_producer as reset_producer
+from .restoring import restore as restore
 from .rooting import RootSealer as RootSealer
 from .run import CHECK_S as CHECK_S, Run as Run, run_of as run_of
 from .sealed_events import SealedEvents as SealedEvents

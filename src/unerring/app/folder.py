@@ -13,9 +13,11 @@ from unerring.model import CallerError, protect_json, verified_json
 
 FILE: Final = "run.json"
 FORMAT: Final = 2
+"""The format of a run's folder as a whole; it rises when an older release could misread it."""
 UNPROTECTED: Final = 1
 """The format of a folder whose files have no digests; it is still read."""
-"""The format of a run's folder as a whole; it rises when an older release could misread it."""
+RESTORING: Final = 0
+"""The format of a place that does not have all of a backup yet. Every release refuses it."""
 
 
 class Remembered(msgspec.Struct, frozen=True):
@@ -58,6 +60,10 @@ def run_in(where: Where) -> Remembered | None:
     remembered = verified_json(
         content, Remembered, place.store.locate(FILE), "restore it, or remove it and name the app with --app"
     )
+    if remembered.format == RESTORING:
+        raise CallerError(
+            f"{place} has only a part of a backup: its restore was interrupted; enter the `unerring restore` again"
+        )
     if remembered.format not in (FORMAT, UNPROTECTED):
         raise CallerError(
             f"{place} was written by release {remembered.version or 'unknown'} in format {remembered.format}, and this "
@@ -72,6 +78,7 @@ def check_run(where: Where) -> None:
     place.check(writing=False)
     names = place.store.names("")
     if LOG in names:
+        run_in(place)
         return
     if not names and not place.is_folder:
         raise CallerError(f"there is nothing at {place}; give the run's address, the --data of `unerring run`")

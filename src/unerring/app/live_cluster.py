@@ -37,6 +37,8 @@ from unerring.runtime import (
 if TYPE_CHECKING:
     from unerring.app.options import RunOptions
 
+TLS = "tls"
+"""The folder with a certificate for each process, where this host can make them."""
 SECRET = "secret"
 """The file with the secret that the live processes of this run prove to know to each other."""
 
@@ -120,6 +122,7 @@ def make_cluster(
             )
         _check_hosts(existing, hosts or {})
         changed = msgspec.structs.replace(existing, config=config or existing.config, policy=policy)
+        changed = _moved_to(changed, run.live, tls)
         if tls and has_ca(tls):
             _certify(Path(changed.tls), Path(tls), changed.addresses, run_name(app.name), tls_hours)
         if changed != known:
@@ -132,7 +135,7 @@ def make_cluster(
         addresses, placed = arranged.addresses, arranged.hosts
     certificates = tls
     if tls and has_ca(tls):
-        certificates = str(run.live / "tls")
+        certificates = str(run.live / TLS)
         _certify(Path(certificates), Path(tls), addresses, run_name(app.name), tls_hours)
     made = Cluster(
         app=address,
@@ -156,6 +159,13 @@ def make_cluster(
             run.log.create(schema, app.buckets)
     made.write(run.live)
     return made
+
+
+def _moved_to(known: Cluster, folder: Path, tls: str) -> Cluster:
+    """With its secret and certificates in a folder that may be another one than it was made in: a restored one."""
+    secret = str(folder / SECRET) if known.secret else ""
+    certificates = str(folder / TLS) if known.tls and has_ca(tls) else known.tls
+    return msgspec.structs.replace(known, secret=secret, tls=certificates)
 
 
 def _laid_out(

@@ -20,7 +20,7 @@ import msgspec
 
 from unerring.app.place import Place
 from unerring.model import CallerError, DiskError, protect_json, to_datetime, verified_json
-from unerring.runtime import began_at
+from unerring.runtime import Process, began_at
 
 FILE: Final = "owner.json"
 
@@ -56,11 +56,30 @@ class Owner(msgspec.Struct, frozen=True):
 
 def is_owned(place: Place) -> bool:
     """Whether a run has the place now, as far as its record says; of this host, whether its process is there."""
-    content = place.store.read(FILE)
-    held = None if content is None else verified_json(content, Owner, place.store.locate(FILE))
-    if held is None or not held.token:
+    held = _record(place, FILE)
+    if held is None:
         return False
     return held.space != _space() or began_at(held.pid) == held.began
+
+
+def owned_here(place: Place) -> list[Process]:
+    """The processes of this host that have the place."""
+    records = [_record(place, name) for name in place.store.names("") if name.startswith("owner.")]
+    held = [one for one in records if one is not None and one.space == _space() and began_at(one.pid) == one.began]
+    return [Process(one.pid, None) for one in held]
+
+
+def owned_elsewhere(place: Place) -> list[str]:
+    """The other hosts that have a part of the run, as far as their records say."""
+    records = [_record(place, name) for name in place.store.names("") if name.startswith("owner.")]
+    return [one.host for one in records if one is not None and one.space != _space()]
+
+
+def _record(place: Place, name: str) -> Owner | None:
+    """Who has the place; nobody, after a run that ended in order."""
+    content = place.store.read(name)
+    held = None if content is None else verified_json(content, Owner, place.store.locate(name))
+    return held if held is not None and held.token else None
 
 
 class Ownership:

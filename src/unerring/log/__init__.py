@@ -55,6 +55,7 @@ from unerring.log.settling import Slice, Slicer, overlapping_rows, slice_of, wai
 from unerring.log.signing import SigningKey, is_signed, new_key, public_key
 from unerring.log.store import (
     ABSENT,
+    CHECKED,
     Conflict,
     Got,
     LocalStore,
@@ -82,6 +83,7 @@ __all__ = [
     "BASE",
     "BUCKETS",
     "BUCKETS_MAX",
+    "CHECKED",
     "COMPACTED",
     "CORRUPT",
     "INDEX",

@@ -73,13 +73,16 @@ from .logs import JSON as JSON, LOG_FILE as LOG_FILE, LOG_FORM as LOG_FORM, TEXT
 from .loop import Driver as Driver
 from .node_status import node_statuses as node_statuses, tell as tell
 from .os_processes import (
+    Process as Process,
     began_at as began_at,
     dotted as dotted,
     end_all as end_all,
     find as find,
+    find_all as find_all,
     marked as marked,
     own_number as own_number,
 )
+from .pausing import family as family, paused as paused
 from .payloads import (
     Message as Message,
     PayloadConfig as PayloadConfig,

@@ -115,6 +115,12 @@ def find(folder: Path, name: str) -> Process | None:
     return Process(int(pid), None) if began_at(int(pid)) == began else None
 
 
+def find_all(folder: Path) -> list[Process]:
+    """All processes that have their numbers in a folder, and are still there."""
+    known = [find(folder, path.name) for path in sorted((folder / "pids").glob("*"))]
+    return [process for process in known if process is not None]
+
+
 def marked(mark: str) -> list[Process]:
     """Processes with a variable of their environment that begins like this, but us: whoever started them, and whatever
     became of the files that named them."""

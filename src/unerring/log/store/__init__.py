@@ -1,7 +1,7 @@
 """Where a log lies: named byte strings, in memory, in a folder or in an object store, behind one port."""
 
 from unerring.log.store.addresses import join, store_at
-from unerring.log.store.checking import check_store
+from unerring.log.store.checking import CHECKED, check_store
 from unerring.log.store.client import ABSENT, Conflict, Got, Unsure, requests_made
 from unerring.log.store.credentials import options_of as store_options
 from unerring.log.store.folder import LocalStore, local_folder
@@ -11,6 +11,7 @@ from unerring.log.store.port import Store
 
 __all__ = [
     "ABSENT",
+    "CHECKED",
     "Conflict",
     "Got",
     "LocalStore",

@@ -10,7 +10,8 @@ from unerring.log.store.objects import HASTY, ObjectStore
 from unerring.log.store.port import Store
 from unerring.model import CallerError, DiskError
 
-_FOLDER: Final = "check"
+CHECKED: Final = "check"
+"""Where it is tried. Some stores still name the empty folder afterwards."""
 
 
 def check_store(store: Store, writing: bool = True) -> None:
@@ -23,7 +24,7 @@ def check_store(store: Store, writing: bool = True) -> None:
     _check_absence(hasty)
     if not writing:
         return
-    name = f"{_FOLDER}/{secrets.token_hex(8)}"
+    name = f"{CHECKED}/{secrets.token_hex(8)}"
     try:
         _check_puts(hasty, name)
     finally:
@@ -32,7 +33,7 @@ def check_store(store: Store, writing: bool = True) -> None:
 
 
 def _check_absence(store: Store) -> None:
-    name = f"{_FOLDER}/absent"
+    name = f"{CHECKED}/absent"
     try:
         store.read(name)
     except DiskError as error:
