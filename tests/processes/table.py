@@ -18,6 +18,7 @@ from unerring.processes.grouping import Grouping
 from unerring.processes.messages import Answer, Mail, Post, Reply, Request, Start, State
 from unerring.processes.node import ProcessNode
 from unerring.processes.out import Out
+from unerring.processes.rejoin import Rejoin
 from unerring.processes.replica import Replica
 
 INSTANCE = "i"
@@ -45,11 +46,11 @@ def one_write(reads_first: bool = False) -> Process:
     return sequence(action("read", "", "r"), *actions) if reads_first else sequence(*actions)
 
 
-def sequence(*actions: Vertex) -> Process:
+def sequence(*actions: Vertex, service: Service | None = None) -> Process:
     names = ["", *(action.name for action in actions), ""]
     edges = tuple(Edge(one, other) for one, other in pairwise(names))
     state = tuple(Variable(name, "int", 0) for name in "rxy")
-    return Process.of(Graph("p", actions, edges, state, (Service("bank"),)), {}, dict.fromkeys("rxy", int))
+    return Process.of(Graph("p", actions, edges, state, (service or Service("bank"),)), {}, dict.fromkeys("rxy", int))
 
 
 class Table:
@@ -62,11 +63,12 @@ class Table:
         f: int = 1,
         out: type[Out] = Out,
         naming: str = "self",
+        rejoin: type[Rejoin] = Rejoin,
     ) -> None:
         names = tuple(f"node{number}" for number in range(2 * f + 1))
         self.members = replica_set(INSTANCE, names, f)
         self.process = process
-        self.kind = type("Node", (ProcessNode,), {"replica_part": replica, "out_part": out})
+        self.kind = type("Node", (ProcessNode,), {"replica_part": replica, "out_part": out, "rejoin_part": rejoin})
         self.names, self.f = names, f
         self.config = ProcessesConfig(sweep_patience_us=10**12, naming=naming)
         self.ahead_us: dict[str, int] = {}
@@ -86,7 +88,12 @@ class Table:
         for name in self.members:
             self.restart(name)
 
-    def restart(self, name: str) -> None:
+    def lose_disk(self, name: str) -> None:
+        """Crash and come back with an empty disk."""
+        self.disks[name] = {}
+        self.restart(name, asks_first=True)
+
+    def restart(self, name: str, asks_first: bool = False) -> None:
         """Crash and come back with what is on disk."""
         self.nodes[name] = self.kind(
             name,
@@ -99,6 +106,7 @@ class Table:
             self.config,
             Grouping(),
             self.ahead_us.get(name, 0),
+            asks_first,
         )
         self._carry(name, self.nodes[name].start(self.now))
 
@@ -122,6 +130,10 @@ class Table:
 
     def post(self, name: str, mail: Mail) -> None:
         self._carry(name, self.nodes[name].handle("partner", Post(INSTANCE, mail), self.now))
+
+    def command(self, name: str, method: str, *arguments: Any) -> None:
+        """An operator's word to a node."""
+        self._carry(name, getattr(self.nodes[name], method)(*arguments, self.now))
 
     def ask_view(self, name: str) -> None:
         self.replica(name).election.ask_view(self.now, "the test says so")

@@ -42,6 +42,8 @@ One instance on one node: replica.py is made of these parts, and says which mess
 All instances of a node: node.py is made of these parts, and says which message goes to which
   roster.py       open instances, and outcomes of settled ones
   starts.py       starts that are not yet decided
+  incarnations.py which incarnation of each node counts, after lost disks
+  rejoin.py       a node with an empty disk: how it comes to take part again
   outbox.py       messages and commands of the application on their way; what was published with a key
   families.py     starts and ends of children between nodes
   pulse.py        lateness and heartbeats
@@ -82,6 +84,7 @@ from unerring.processes.graph import IN_TIME, LATE, LOCAL, REPEAT, Edge, Graph, 
 from unerring.processes.grouping import Group, Grouping, group_at
 from unerring.processes.history import GIVEN, PAST, Pages, history_of
 from unerring.processes.inbox import Inbox
+from unerring.processes.incarnations import INCARNATIONS, Incarnations, Lives
 from unerring.processes.lanes import copied
 from unerring.processes.large import Forgotten, Kept, Large, large_variables
 from unerring.processes.master import Master
@@ -96,11 +99,15 @@ from unerring.processes.messages import (
     Answer,
     AskMail,
     BackupLog,
+    Clean,
     GroupLog,
     Mail,
+    Memory,
     Outline,
     Post,
     Publish,
+    Recall,
+    Recalled,
     Replicate,
     Reply,
     Request,
@@ -121,6 +128,7 @@ from unerring.processes.packing import unpacked
 from unerring.processes.partition import best_ends, may_be_active
 from unerring.processes.planner import Planner
 from unerring.processes.recovery import Recovery
+from unerring.processes.rejoin import Rejoin
 from unerring.processes.replica import Ended, Replica, digest_of
 from unerring.processes.replication import Replication
 from unerring.processes.roster import HISTORY
@@ -139,6 +147,7 @@ __all__ = [
     "GIVEN",
     "HISTORY",
     "HOLD",
+    "INCARNATIONS",
     "IN_TIME",
     "LATE",
     "LOCAL",
@@ -158,6 +167,7 @@ __all__ = [
     "BackupLog",
     "Backups",
     "BpmnReport",
+    "Clean",
     "ClusterBounds",
     "Context",
     "Cost",
@@ -171,13 +181,16 @@ __all__ = [
     "GroupLog",
     "Grouping",
     "Inbox",
+    "Incarnations",
     "Kept",
     "Kind",
     "Large",
     "Limiter",
     "Limits",
+    "Lives",
     "Mail",
     "Master",
+    "Memory",
     "Out",
     "Outline",
     "Pages",
@@ -188,7 +201,10 @@ __all__ = [
     "ProcessNode",
     "ProcessesConfig",
     "Publish",
+    "Recall",
+    "Recalled",
     "Recovery",
+    "Rejoin",
     "Replica",
     "Replicate",
     "Replication",

@@ -121,7 +121,7 @@ class Acceptor:
             same = known.state == state if message.base < 0 else ends_with(known.state, state)
             if not same:
                 raise ProtocolError(f"{context.instance}: another state of view {message.view} and group {state.group}")
-        context.out.send(sender, Ack(context.instance, message.view, state.group))
+        context.out.send(sender, Ack(context.instance, message.view, state.group, context.known()))
 
     # ---- learning ----------------------------------------------------------------------------------------------
 

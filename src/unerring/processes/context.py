@@ -12,6 +12,7 @@ from unerring.model import MILLISECOND_US, SECOND_US, Address, Entropy, ProcessE
 from unerring.processes.build import Process
 from unerring.processes.config import ClusterBounds, ProcessesConfig
 from unerring.processes.grouping import Group, Grouping, group_at
+from unerring.processes.incarnations import Incarnations
 from unerring.processes.messages import Mail, Published, Start, State, Status
 from unerring.processes.out import Out
 from unerring.processes.pacing import Hearing, Transfers
@@ -50,6 +51,7 @@ class Shared(msgspec.Struct, frozen=True):
     hearing: Hearing
     transfers: Transfers
     view_changes: ViewChanges
+    incarnations: Incarnations
     wall_offset_us: int = 0
     followed: dict[Address, dict[str, None]] = {}
     """The instances that each node leads, as far as is known here."""
@@ -102,6 +104,10 @@ class Context:
 
     def wall_us(self, now: int) -> int:
         return self.shared.wall_us(now)
+
+    def known(self) -> dict[Address, int]:
+        """What a message that somebody counts says of incarnations."""
+        return self.shared.incarnations.of(self.members)
 
     def process_of(self, state: State) -> Process | None:
         return self.shared.processes.get(f"{state.process}@{state.version}")

@@ -72,7 +72,8 @@ class Election:
         counted = state is not None and self.aborts[0] == state.group + 1
         aborts, why = (self.aborts[1], self.aborts[2]) if counted else (0, "")
         mail = self._inbox.mailbox.mail
-        return Vote(self._context.instance, self._acceptor.view, view, state, mail, aborts, why)
+        known = self._context.known()
+        return Vote(self._context.instance, self._acceptor.view, view, state, mail, aborts, why, known)
 
     def on_request_view(self, sender: Address, message: RequestView, now: int) -> None:
         """Vote once a view, for the first who asks (II)."""
@@ -95,13 +96,17 @@ class Election:
     def on_vote(self, sender: Address, message: Vote, now: int) -> None:
         if self.votes is None or message.view != self._acceptor.view:
             return
+        self._context.shared.incarnations.learn(message.known)
         self.votes[sender] = message
         self._count(now)
 
     def _count(self, now: int) -> None:
         """With a majority: choose the furthest accepted state and replicate it in this view (III, IV)."""
-        votes = self.votes
-        if votes is None or len(votes) < self._context.majority:
+        if self.votes is None:
+            return
+        counts = self._context.shared.incarnations.counts
+        self.votes = votes = {member: vote for member, vote in self.votes.items() if counts(member, vote.known)}
+        if len(votes) < self._context.majority:
             return
         self.votes = None
         for vote in votes.values():

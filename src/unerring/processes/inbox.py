@@ -56,7 +56,7 @@ class Inbox:
             return False
         if stored:
             self._offers, self._offered_us = 0, now
-        self._context.out.send(sender, Stored(self._context.instance, message.mail.id))
+        self._context.out.send(sender, Stored(self._context.instance, message.mail.id, self._context.known()))
         return True
 
     def take_published(self, process: Process, state: State) -> None:

@@ -5,19 +5,23 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, field
 
 from unerring.model import SECOND_US, Codec, Message
 from unerring.processes.graph import Cut
 
 VIEW_MAX: Final = 1 << 48
+GROUP_MAX: Final = 1 << 31
 ROUND_US_MAX: Final = 86_400 * SECOND_US
 
 # What a number or a name from outside can be at all; whether it is plausible now, plausible.py says.
 View = Annotated[int, Meta(ge=-1, le=VIEW_MAX)]
-Group = Annotated[int, Meta(ge=-1, le=1 << 31)]
+Group = Annotated[int, Meta(ge=-1, le=GROUP_MAX)]
 Count = Annotated[int, Meta(ge=0, le=1 << 31)]
 Id = Annotated[str, Meta(max_length=1 << 14)]
+Incarnation = Annotated[int, Meta(ge=0, le=1 << 62)]
+Known = dict[Id, Incarnation]
+"""The incarnations of nodes that lost their disks, as the sender knows them: see incarnations.py."""
 
 # ---- interaction ids -------------------------------------------------------------------------------------------------
 
@@ -212,6 +216,7 @@ class Ack(Message, frozen=True):
     instance: Id
     view: View
     group: Group
+    known: Known = field(default_factory=dict)
 
 
 class Reject(Message, frozen=True):
@@ -235,6 +240,7 @@ class Vote(Message, frozen=True):
     aborts: Count
     why: str = ""
     """Why the last one was aborted."""
+    known: Known = field(default_factory=dict)
 
 
 class Name(Message, frozen=True):
@@ -293,12 +299,59 @@ class Clean(Message, frozen=True):
     instance: Id
     view: View
     group: Group
+    lost: View = -1
+    """Not −1: it lost its disk, and cannot say so of what it did up to this view. Survivors see to that."""
 
 
 class Settled(Message, frozen=True):
     """All replicas are clean: only the outcome need be kept."""
 
     instance: Id
+
+
+# ---- a node that lost its disk ---------------------------------------------------------------------------------------
+
+
+class Memory(msgspec.Struct, frozen=True, array_like=True):
+    """What a replica knows of an instance."""
+
+    instance: Id
+    view: View
+    """The view promised."""
+    accepted_in: View
+    state: State | None
+    mail: tuple[Mail, ...]
+    outline: Outline | None = None
+    """It is settled, and this is all that is left of it."""
+
+
+class Recall(Message, frozen=True):
+    """From a node with an empty disk: tell me what you know of the instances that I have a part in. From now on no
+    earlier incarnation of me counts."""
+
+    incarnation: Incarnation
+    after: Id = ""
+    """Where the page before ended."""
+
+
+class Recalled(Message, frozen=True):
+    """One page of it."""
+
+    incarnation: Incarnation
+    """Whom it answers."""
+    own: Incarnation
+    whole: bool
+    """The sender takes part. If not, its disk is empty as well, and it tells nothing."""
+    known: Known = field(default_factory=dict)
+    founders: Known = field(default_factory=dict)
+    """Not empty: all nodes were empty when they found together, the asking incarnation among them."""
+    after: Id = ""
+    through: Id = ""
+    last: bool = False
+    memories: tuple[Memory, ...] = ()
+    published: dict[Id, Published] = field(default_factory=dict)
+    marks: dict[Id, int] = field(default_factory=dict)
+    """Up to when schedules were started."""
 
 
 # ---- partners --------------------------------------------------------------------------------------------------------
@@ -325,6 +378,7 @@ class Stored(Message, frozen=True):
     instance: Id
     """Empty for what was published."""
     id: Id
+    known: Known = field(default_factory=dict)
 
 
 class Publish(Message, frozen=True):
@@ -513,6 +567,8 @@ MESSAGES = (
     | Heartbeat
     | Clean
     | Settled
+    | Recall
+    | Recalled
     | Post
     | Stored
     | Publish

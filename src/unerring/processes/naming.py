@@ -10,7 +10,7 @@ from unerring.processes.acceptor import Acceptor
 from unerring.processes.context import Context, Shared, read
 from unerring.processes.graph import Graph
 from unerring.processes.grouping import Group as GroupPlan
-from unerring.processes.messages import Naming, State
+from unerring.processes.messages import GROUP_MAX, Naming, State
 
 
 def nearest(graph: Graph, state: State, group: GroupPlan, members: Sequence[Address]) -> Address:
@@ -55,6 +55,11 @@ class Slot:
         self._naming = Naming(self._acceptor.view, group, master)
         if master != self._context.me:
             self._context.keep("naming", self._naming)
+
+    def close(self, view: int) -> None:
+        """Up to this view it may have been taken, by whatever this replica forgot: it is nobody's."""
+        self._naming = Naming(view, GROUP_MAX, "")
+        self._context.keep("naming", self._naming)
 
     def use(self, group: int) -> None:
         """Take the naming for what this replica does itself."""

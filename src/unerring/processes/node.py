@@ -7,6 +7,7 @@
 | outbox, publications | messages and commands of the application on their way; what was published with a key |
 | families | (none) children's starts and ends between nodes |
 | timetable | up to where schedules were started |
+| rejoin, incarnations | whether this node takes part, and which incarnation of each node counts |
 | pulse | lateness, heartbeats |
 | wakes | which instances need a tick |
 """
@@ -36,6 +37,7 @@ from unerring.processes.context import Shared
 from unerring.processes.families import Families
 from unerring.processes.finished import Equal
 from unerring.processes.grouping import Grouping
+from unerring.processes.incarnations import INCARNATIONS, Incarnations, Lives
 from unerring.processes.messages import (
     Ack,
     AskMail,
@@ -52,6 +54,8 @@ from unerring.processes.messages import (
     Post,
     Publish,
     Published,
+    Recall,
+    Recalled,
     Reject,
     Replicate,
     Reply,
@@ -67,6 +71,7 @@ from unerring.processes.outbox import PUBLISHED, Outbox, Publications
 from unerring.processes.pacing import Hearing, Transfers, Wakes
 from unerring.processes.plausible import VIEW_STEP_MAX, check_instance, check_message, check_sender
 from unerring.processes.pulse import Pulse
+from unerring.processes.rejoin import Rejoin
 from unerring.processes.replica import Replica
 from unerring.processes.roster import OUTLINE, Roster
 from unerring.processes.schedules import MARK, Timetable
@@ -92,6 +97,7 @@ class ProcessNode:
 
     replica_part: type[Replica] = Replica
     out_part: type[Out] = Out
+    rejoin_part: type[Rejoin] = Rejoin
 
     def __init__(
         self,
@@ -105,7 +111,10 @@ class ProcessNode:
         config: ProcessesConfig | None = None,
         grouping: Grouping | None = None,
         wall_offset_us: int = 0,
+        asks_first: bool = False,
     ) -> None:
+        """`asks_first`: with an empty disk, take part only when the others have told what they know (rejoin.py);
+        otherwise it is taken for the disk of a node that never took part."""
         deployed = family(processes.values() if isinstance(processes, Mapping) else processes)
         config = config or ProcessesConfig()
         self.me = me
@@ -125,6 +134,7 @@ class ProcessNode:
             Hearing(config),
             Transfers(config),
             ViewChanges(me, self.out),
+            Incarnations(me, self.out),
             wall_offset_us,
         )
         self.roster = Roster(shared, self.replica_part)
@@ -132,6 +142,7 @@ class ProcessNode:
         self.families = Families(shared, self._tell)
         self.timetable = Timetable(self.processes.values(), self.out, config)
         self.starts = Starts(shared, self.roster, self.families, self.timetable, self._after)
+        self.rejoin = self.rejoin_part(shared, self.roster, self.timetable, self._on_whole)
         self.outbox = Outbox(shared, self._tell)
         self.publications = Publications(shared, self._tell, self._plan_all)
         self.pulse = Pulse(shared, now)
@@ -139,6 +150,8 @@ class ProcessNode:
         self._asking: dict[str, None] = {}
         """Instances whose view this node asks for."""
         self._load(records, now)
+        if asks_first and not records and shared.bounds.f > 0:
+            shared.incarnations.lives = Lives(whole=False)
 
     def _load(self, records: Mapping[str, bytes], now: int) -> None:
         kept: dict[str, dict[str, bytes]] = {}
@@ -151,6 +164,8 @@ class ProcessNode:
                 self.shared.published[name] = msgspec.msgpack.decode(data, type=Published)
             elif rest == VIEWS:
                 self.shared.view_changes.load(data)
+            elif rest == INCARNATIONS:
+                self.shared.incarnations.load(data)
             elif rest == MARK:
                 self.timetable.marks[name] = msgspec.msgpack.decode(data, type=int)
             else:
@@ -170,6 +185,9 @@ class ProcessNode:
     def timer(self, name: str, now: int) -> Effects:
         if self.pulse.tick(now):
             self.shared.hearing.slept(now)
+        if not self.shared.incarnations.present:
+            self.rejoin.tick(now)
+            return [*self.out.take(), SetTimer(TICK, now + self.shared.config.tick_us)]
         self._tick_instances(now)
         self.pulse.beat(self.instances, now)
         self.shared.transfers.give_up(now)
@@ -220,6 +238,8 @@ class ProcessNode:
         return self.out.take()
 
     def _dispatch(self, sender: Address, message: Any, now: int) -> None:
+        if not self.shared.incarnations.present and type(message) not in _WHILE_ABSENT:
+            return  # it comes again: everything is repeated until it is answered
         on = _ON.get(type(message))
         if on is not None:
             on(self)(sender, message, now)
@@ -309,7 +329,8 @@ class ProcessNode:
     def _on_finished(self, sender: Address, instance: str, message: Any, now: int) -> None:
         """Somebody speaks of an instance that is settled: all were clean, so only the outcome is left to tell."""
         if isinstance(message, Post):
-            self._tell(sender, Stored(instance, message.mail.id), now)
+            known = self.shared.incarnations.of(self.shared.members_of(instance))
+            self._tell(sender, Stored(instance, message.mail.id, known), now)
         elif sender in self.shared.nodes and not isinstance(message, Reply | Clean):
             self.out.send(sender, Settled(instance))
 
@@ -318,6 +339,25 @@ class ProcessNode:
         if replica is not None:
             self._settle(replica)
             self._after(replica)
+
+    def _on_whole(self, now: int) -> None:
+        """This node takes part, with what the others told."""
+        for instance in self.instances:
+            self.wakes.now(instance)
+        self.starts.begin_waiting(now)
+
+    def forget_node(self, name: Address, now: int) -> Effects:
+        """An operator's word: nobody waits any more for what that node did before it lost its disk. ProcessError if it
+        runs with its disk, and can speak for itself."""
+        nodes, incarnations = self.shared.nodes, self.shared.incarnations
+        if name not in nodes:
+            raise ProcessError(f"there is no node {name!r}; this cluster has {', '.join(nodes)}")
+        here = name == self.me or not self.shared.hearing.silent(name, now)
+        if here and name not in incarnations.known:
+            raise ProcessError(f"{name} runs, and has not lost its disk: it will undo itself what it has to")
+        incarnations.forget(name, here)
+        self._plan_all(now)
+        return self._effects(now)
 
     def _on_disconnected(self, sender: Address, message: Disconnected, now: int) -> None:
         self.shared.hearing.gone(message.peer, now)
@@ -471,6 +511,8 @@ _ON: dict[type, Callable[[ProcessNode], _On]] = {
     Stored: lambda node: node.outbox.on_stored,
     Disconnected: lambda node: node._on_disconnected,
     Settled: lambda node: node._on_settled,
+    Recall: lambda node: node.rejoin.on_recall,
+    Recalled: lambda node: node.rejoin.on_recalled,
     **dict.fromkeys(
         (Replicate, Ack, Reject, RequestView, Vote, Name, Named, Decided, Fetch, Clean, Post, AskMail, MailBag, Reply),
         lambda node: node._to_instance,
@@ -478,5 +520,7 @@ _ON: dict[type, Callable[[ProcessNode], _On]] = {
 }
 """Not here: `Connected`. Repetition, not connections, carries this protocol."""
 
+_WHILE_ABSENT: Final = (Recall, Recalled, Disconnected)
+"""Messages to a node that does not take part yet."""
 _MAKE_KNOWN: Final = (Replicate, Name, Decided, RequestView, Post)
 """Messages by which a node learns of an instance that it has a part in."""

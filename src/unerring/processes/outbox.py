@@ -25,7 +25,8 @@ class Posting:
         self.message = message
         self.members = members
         self.enough = enough
-        self.stored: dict[Address, None] = {}
+        self.stored: dict[Address, dict[Address, int]] = {}
+        """With the incarnations that each knew of."""
         self.due_us = 0
 
 
@@ -61,8 +62,11 @@ class Outbox:
 
     def on_stored(self, sender: Address, message: Stored, now: int) -> None:
         posting = self._postings.get(message.id)
+        incarnations = self._shared.incarnations
+        incarnations.learn(message.known)
         if posting is not None:
-            posting.stored[sender] = None
+            posting.stored[sender] = message.known
+            posting.stored = {node: known for node, known in posting.stored.items() if incarnations.counts(node, known)}
             if len(posting.stored) >= posting.enough:
                 del self._postings[message.id]
                 self._shared.out.deliver(message)
@@ -90,4 +94,4 @@ class Publications:
             kept[message.id] = Published(message.channel, message.key, message.payload, wall_us)
             out.keep(f"{message.id}|{PUBLISHED}", kept[message.id])
             self._plan_all(now)
-        self._tell(sender, Stored("", message.id), now)
+        self._tell(sender, Stored("", message.id, self._shared.incarnations.of(self._shared.nodes)), now)

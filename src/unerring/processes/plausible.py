@@ -28,10 +28,13 @@ from unerring.processes.messages import (
     Heartbeat,
     Mail,
     MailBag,
+    Memory,
     Name,
     Named,
     Post,
     Publish,
+    Recall,
+    Recalled,
     Reject,
     Replicate,
     Reply,
@@ -53,7 +56,7 @@ was away for more elections than that comes to the present one in steps."""
 
 _OF_NODES: Final = (
     *(Replicate, Ack, Reject, RequestView, Vote, Name, Named, Decided, Fetch, Heartbeat, Clean, Settled),
-    *(AskMail, MailBag, Started, Stored),
+    *(AskMail, MailBag, Started, Stored, Recall, Recalled),
 )
 _STATUSES: Final = (Status.RUNNING, Status.UNDOING, *FINAL)
 _ANSWERS: Final = tuple(value for name, value in vars(Answer).items() if name.isupper())
@@ -97,10 +100,25 @@ def check_message(message: Any, processes: Mapping[str, Process], before: State 
             check_mail(mail)
     elif isinstance(message, Post):
         check_mail(message.mail)
+    elif isinstance(message, Recalled):
+        for memory in message.memories:
+            _check_memory(memory, processes, children_max)
+        for id in message.published:
+            _check_id(id)
     elif isinstance(message, Publish):
         _check_id(message.id)
     elif isinstance(message, Reply) and (message.answer not in _ANSWERS or message.mode not in _MODES):
         raise ProtocolError(f"invalid reply {message.answer!r} to {message.mode!r}")
+
+
+def _check_memory(memory: Memory, processes: Mapping[str, Process], children_max: int) -> None:
+    check_instance(memory.instance)
+    if memory.accepted_in > memory.view or (memory.state is not None and memory.state.instance != memory.instance):
+        raise ProtocolError(f"{memory.instance}: a memory that contradicts itself")
+    if memory.state is not None:
+        check_state(memory.state, processes, None, children_max)
+    for mail in memory.mail:
+        check_mail(mail)
 
 
 def check_mail(mail: Mail) -> None:

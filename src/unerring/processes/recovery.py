@@ -8,6 +8,7 @@ else the next one, because every earlier group of that view had been decided bef
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from itertools import accumulate
 from typing import Final
 
@@ -16,7 +17,7 @@ import msgspec
 from unerring.model import Address
 from unerring.processes.acceptor import Acceptor
 from unerring.processes.build import Process
-from unerring.processes.context import Context
+from unerring.processes.context import Context, read
 from unerring.processes.graph import Cut, Graph, Rounds, Vertex
 from unerring.processes.grouping import Grouping, possible_at
 from unerring.processes.logs import Logs
@@ -84,22 +85,31 @@ def sweep(graph: Graph, grouping: Grouping, state: State, decided_in: int) -> tu
 
 
 class Recovery:
-    """Own executions that are being undone, what survivors cancel for others, and who is clean."""
+    """Own executions that are being undone, what survivors cancel for others, and who is clean.
+
+    A replica that lost its disk has nothing to undo and cannot know what it should have undone: it says up to which
+    view that is so, and counts as clean once survivors have cancelled what may have been done until then.
+    """
 
     __slots__ = (
         "_acceptor",
+        "_blocked",
         "_clean",
         "_context",
+        "_half_clean",
         "_logs",
         "_looked_us",
         "_master",
         "_reported_us",
         "_swept",
+        "lost",
         "sweep",
         "undos",
     )
 
-    def __init__(self, context: Context, acceptor: Acceptor, logs: Logs, master: Master) -> None:
+    def __init__(
+        self, context: Context, acceptor: Acceptor, logs: Logs, master: Master, records: Mapping[str, bytes]
+    ) -> None:
         self._context = context
         self._acceptor = acceptor
         self._logs = logs
@@ -111,6 +121,12 @@ class Recovery:
         self._swept = 0
         self._clean: dict[Address, tuple[int, int]] = {}
         """The view and group up to which each of the others has announced that it is clean."""
+        self._half_clean: dict[Address, tuple[tuple[int, int], int]] = {}
+        """The same of those that lost their disk, and up to which view they do not know what they did."""
+        self.lost = -1 if (lost := read(records, "lost", int)) is None else lost
+        """Up to which view this replica does not know what it did; −1: it knows all."""
+        self._blocked: list[str] = []
+        """The actions that keep survivors from cancelling."""
         self._looked_us = 0
         """When it last looked what survivors have to cancel."""
         self._reported_us = 0
@@ -165,7 +181,8 @@ class Recovery:
             return idle_until_us
         if self.sweep is not None and self.sweep.view == self._acceptor.decided[0]:
             return min(self.sweep.next_us, idle_until_us)
-        patience_us = since_us + self._context.config.sweep_patience_us
+        forgot = self._forgot(self._acceptor.decided[0])
+        patience_us = since_us + (0 if forgot else self._context.config.sweep_patience_us)
         # Afterwards it is blocked: only the others can say that they are clean.
         return min(patience_us, idle_until_us) if patience_us > self._looked_us else idle_until_us
 
@@ -204,25 +221,76 @@ class Recovery:
         view, state = self._acceptor.decided
         return not any(log.view < view and not kept(log.group, log.view, state) for log in self._logs.kept.values())
 
+    def lose(self, view: int) -> None:
+        """What this replica did up to this view went with its disk."""
+        self.lost = view
+        self._context.keep("lost", view)
+
     def on_clean(self, sender: Address, message: Clean, now: int) -> None:
-        self._clean[sender] = max((message.view, message.group), self._clean.get(sender, (-1, -1)))
+        rank = (message.view, message.group)
+        if message.lost < 0:
+            self._clean[sender] = max(rank, self._clean.get(sender, (-1, -1)))
+        elif sender not in self._half_clean or rank >= self._half_clean[sender][0]:
+            self._half_clean[sender] = (rank, message.lost)
 
     def all_clean(self, view: int, group: int = -1) -> bool:
-        return all(self._clean.get(member, (-1, -1)) >= (view, group) for member in self._context.others)
+        return self.settled_for(self._context.me, self.lost, view) and not self._unclean(view, group)
+
+    def _unclean(self, view: int, group: int = -1) -> list[Address]:
+        """The others that have not said that they are clean, or have forgotten what nobody has undone for them yet."""
+        return [member for member in self._context.others if not self._is_clean(member, view, group)]
+
+    def _is_clean(self, member: Address, view: int, group: int) -> bool:
+        said = self._clean.get(member, (-1, -1))
+        if said >= (view, group) or self._context.shared.incarnations.gone(member):
+            return True
+        rank, lost = self._half_clean.get(member, ((-1, -1), -1))
+        # What it said before it lost its disk was true then, and stays so for that view.
+        return rank >= (view, group) and (said[0] >= view or self.settled_for(member, lost, view))
+
+    def settled_for(self, member: Address, lost: int, view: int) -> bool:
+        """Whether nothing is left of what a replica did up to view `lost` outside the lineage, and forgot: survivors
+        have cancelled it, or an operator has said that it counts as settled. What it did in the view that the instance
+        is still in lies in the lineage: in one view nobody else takes up what it was named for."""
+        return self.swept >= min(view, lost + 1) or self._context.shared.incarnations.forgiven(member)
+
+    @property
+    def swept(self) -> int:
+        """Executions of lower views outside the lineage are undone, as far as is known here."""
+        return max(self._swept, self._acceptor.decided[1].swept) if self._acceptor.decided is not None else 0
+
+    def _forgot(self, view: int) -> list[Address]:
+        """The replicas that forgot what they did, as long as nobody has undone it for them."""
+        said = {member for member, (clean_in, _) in self._clean.items() if clean_in >= view}
+        lost = {self._context.me: self.lost}
+        lost |= {member: lost for member, (_, lost) in self._half_clean.items() if member not in said}
+        return [member for member, lost in lost.items() if not self.settled_for(member, lost, view)]
+
+    @property
+    def waits(self) -> str:
+        """For people: what keeps the instance from being undone or settled."""
+        decided = self._acceptor.decided
+        forgot = self._forgot(decided[0]) if decided is not None and self._blocked else []
+        if not forgot or decided is None:
+            return ""
+        return (
+            f"nobody knows what {', '.join(forgot)} did before losing the disk, and the service of {self._blocked[0]} "
+            "cannot cancel; look there, then say `unerring process forget-node`"
+        )
 
     def wants_clean(self) -> bool:
         """As planner: whether the others are asked if they are clean."""
         if self._acceptor.decided is None:
             return False
         view, state = self._acceptor.decided
-        return state.final or (view > max(self._swept, state.swept) and not self.all_clean(view))
+        return state.final or (view > self.swept and not self.all_clean(view))
 
     def outside_undone(self) -> bool:
         """Whether every execution outside the lineage is known to be undone."""
         if self._acceptor.decided is None or not self.is_clean():
             return False
-        view, state = self._acceptor.decided
-        return self.all_clean(view) or max(self._swept, state.swept) >= view
+        view = self._acceptor.decided[0]
+        return self.all_clean(view) or self.swept >= view
 
     def may_undo(self, now: int) -> bool:
         """Whether the process itself may be undone; if not, a report now and then says what that waits for."""
@@ -230,10 +298,9 @@ class Recovery:
             return True
         if now - self._reported_us > self._context.config.sweep_patience_us:
             self._reported_us = now
-            decided = self._acceptor.decided
-            others = self._context.others if decided else ()
-            missing = ", ".join(m for m in others if decided and self._clean.get(m, (-1, -1))[0] < decided[0])
-            self._context.report("undo_waits", f"waits until {missing or 'this replica'} has undone its part")
+            missing = ", ".join(self._unclean(self._acceptor.decided[0])) if self._acceptor.decided else ""
+            why = self.waits or f"waits until {missing or 'this replica'} has undone its part"
+            self._context.report("undo_waits", why)
         return False
 
     # ---- survivors ---------------------------------------------------------------------------------------------
@@ -245,14 +312,14 @@ class Recovery:
         view, state = self._acceptor.decided
         context = self._context
         self._looked_us = now
-        if now - since_us < context.config.sweep_patience_us:
-            return
+        if now - since_us < context.config.sweep_patience_us and not self._forgot(view):
+            return  # whoever forgot what it did will not undo it; the others may
         if self.sweep is None or self.sweep.view != view:
             process = context.process_of(state)
             if process is None:
                 return
-            steps, blocked = sweep(process.graph, context.shared.grouping, state, view)
-            if blocked:
+            steps, self._blocked = sweep(process.graph, context.shared.grouping, state, view)
+            if self._blocked:
                 return
             self.sweep = Undo(process.graph, steps, view, context.config)
         request = self.sweep.tick(now)

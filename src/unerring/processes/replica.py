@@ -44,6 +44,7 @@ from unerring.processes.messages import (
     Fetch,
     Lead,
     MailBag,
+    Memory,
     Name,
     Named,
     Outline,
@@ -110,7 +111,7 @@ class Replica:
         self.master = master = self.master_part(
             context, acceptor, replication, election, logs, slot, backups, self.execution_part
         )
-        self.recovery = recovery = self.recovery_part(context, acceptor, logs, master)
+        self.recovery = recovery = self.recovery_part(context, acceptor, logs, master, records)
         self.parent = parent = Parent(context, acceptor, inbox)
         self.steering = steering = self.steering_part(context, acceptor, election, inbox, recovery)
         self.undoing = undoing = self.undoing_part(context, acceptor, parent, recovery)
@@ -181,6 +182,24 @@ class Replica:
         self.inbox.ask_soon()
         self.planner.begin(now)
 
+    # ---- a node that lost its disk -----------------------------------------------------------------------------
+
+    def memory(self) -> Memory:
+        """What this replica tells one that lost its disk."""
+        view, state = (-1, None) if (known := self.acceptor.accepted) is None else (known.view, known.state)
+        return Memory(self.instance, self.acceptor.view, view, state, self.inbox.mailbox.mail)
+
+    def remember(self, memory: Memory) -> None:
+        """What enough others told. In the highest view that they know of it follows and acknowledges, no more: whatever
+        else it may have promised or done up to that view is taken for promised and done."""
+        self.acceptor.raise_view(memory.view)
+        if memory.state is not None:
+            self.acceptor.accept(memory.accepted_in, memory.state, own=False)
+        for mail in memory.mail:
+            self.inbox.store(mail)
+        self.slot.close(memory.view)
+        self.recovery.lose(memory.view)
+
     # ---- life --------------------------------------------------------------------------------------------------
 
     @property
@@ -204,7 +223,10 @@ class Replica:
         if acceptor.accepted is not None or acceptor.proposal is not None:
             return
         acceptor.propose(state)
-        if first and acceptor.view == 0 and acceptor.voted_for == "":
+        if first and context.shared.incarnations.lives.reborn:
+            # In view 0 this node may have begun it before, with another state: it has to win a view like anybody else.
+            self.election.ask_view(now, "its disk was empty")
+        elif first and acceptor.view == 0 and acceptor.voted_for == "":
             self.replication.replicate(state, now)
         elif acceptor.view == 0 and context.members[0] != context.me:
             self.watch.led(now, context.members[0])
@@ -291,7 +313,9 @@ class Replica:
         """The answer to a leader that asks, once it is true."""
         if self.decided is None or not self.recovery.is_clean():
             return None
-        return Clean(self.instance, *self.acceptor.decided_rank)
+        rank, recovery = self.acceptor.decided_rank, self.recovery
+        known = recovery.settled_for(self.context.me, recovery.lost, rank[0])
+        return Clean(self.instance, *rank, lost=-1 if known else recovery.lost)
 
     def may_settle(self) -> bool:
         """As planner: whether the end is decided, and nobody has anything left to undo."""
@@ -303,7 +327,7 @@ class Replica:
         """It is settled: nothing of it stays on disk."""
         self.context.shared.led.pop(self.instance, None)
         self.watch.follow("")
-        names = ("promise", "accepted", "naming", "aborts", "proposal", "backup")
+        names = ("promise", "accepted", "naming", "aborts", "proposal", "backup", "lost")
         for key in (*names, *self.acceptor.pages.keys, *self.inbox.keys, *self.logs.keys):
             self.context.forget(key)
 
@@ -349,7 +373,7 @@ class Replica:
             "group": state.group if state else -1,
             "status": "held" if state and state.held and status == Status.RUNNING else status,
             "reason": (state.reason or state.held) if state else "",
-            "waits": self.planner.lacking,
+            "waits": self.planner.lacking or self.recovery.waits,
             "waits_for": self._waits_for(state),
             "parent": state.parent if state else "",
             "variables": dict(state.variables) if state else {},

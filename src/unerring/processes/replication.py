@@ -37,7 +37,8 @@ class Replication:
         self._roles = roles
         self.state: State | None = None
         """As planner or master: the state whose acknowledgements are counted."""
-        self.acks: dict[Address, None] = {}
+        self.acks: dict[Address, dict[Address, int]] = {}
+        """With the incarnations that each knew of."""
         self._reached: dict[Address, tuple[int, int]] = {}
         """The view and group up to which others acknowledged states of this replica."""
         self._resend_us = 0
@@ -61,7 +62,7 @@ class Replication:
         early = follows and before is not None and before.own and before.ahead and not logged
         group = context.next_group(state) if context.others else None
         self._acceptor.accept(view, state, own=True, ahead=group is not None and bool(group.vertices))
-        self.state, self.acks = state, {} if early else {context.me: None}
+        self.state, self.acks = state, {} if early else {context.me: context.known()}
         self._watch.follow("")
         self._resends, self._resend_us = 0, now + context.config.resend_us
         send = context.out.send_ahead if early else context.out.send
@@ -82,7 +83,7 @@ class Replication:
         """To itself, behind its disk."""
         context = self._context
         if context.me not in self.acks:
-            context.out.send(context.me, Ack(context.instance, self._acceptor.view, state.group))
+            context.out.send(context.me, Ack(context.instance, self._acceptor.view, state.group, context.known()))
 
     def next_us(self, idle_until_us: int) -> int:
         """When the state has to be sent again."""
@@ -103,13 +104,19 @@ class Replication:
             self._ack_own(self.state)
 
     def on_ack(self, sender: Address, message: Ack, now: int) -> None:
+        incarnations = self._context.shared.incarnations
+        incarnations.learn(message.known)
+        if not incarnations.counts(sender, message.known):
+            return
         self._reached[sender] = (message.view, message.group)
         if self.state is None or message.view != self._acceptor.view or message.group != self.state.group:
             return
-        self.acks[sender] = None
+        self.acks[sender] = message.known
         self._count(now)
 
     def _count(self, now: int) -> None:
+        counts = self._context.shared.incarnations.counts
+        self.acks = {member: known for member, known in self.acks.items() if counts(member, known)}
         if self.state is not None and len(self.acks) >= self._context.majority:
             self._acceptor.decided, self.state = (self._acceptor.view, self.state), None
             self._roles.on_majority(now)

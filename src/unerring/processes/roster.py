@@ -9,6 +9,7 @@ from unerring.model import ProtocolError
 from unerring.processes.context import Shared
 from unerring.processes.finished import Finished
 from unerring.processes.large import Forgotten, Kept
+from unerring.processes.messages import Outline
 from unerring.processes.replica import Replica, outline_of
 
 OUTLINE: Final = "outline"
@@ -66,14 +67,18 @@ class Roster:
         state = replica.decided[1]
         del self.open[replica.instance]
         replica.forget()
-        outline = outline_of(state)
-        self.finished.add(replica.instance, outline)
-        out.keep(f"{replica.instance}|{OUTLINE}", outline)
+        self.add_finished(replica.instance, outline_of(state))
         out.keep(f"{replica.instance}|{HISTORY}", state)
         out.deliver(Kept(replica.instance))
+        return True
+
+    def add_finished(self, instance: str, outline: Outline) -> None:
+        """Keep an outcome, and forget the oldest above the bound."""
+        out = self._shared.out
+        self.finished.add(instance, outline)
+        out.keep(f"{instance}|{OUTLINE}", outline)
         while len(self.finished) > self._shared.config.finished_max:
             oldest = self.finished.remove_oldest()
             out.forget(f"{oldest}|{OUTLINE}")
             out.forget(f"{oldest}|{HISTORY}")
             out.deliver(Forgotten(oldest))
-        return True

@@ -100,6 +100,11 @@ class Timetable:
             if due_us > self.marks.get(name, -1):
                 self._mark(name, due_us)
 
+    def raise_mark(self, name: str, mark_us: int) -> None:
+        """Another node has come further."""
+        if name in self.schedules and mark_us > self.marks.get(name, -1):
+            self._mark(name, mark_us)
+
     def _mark(self, name: str, mark_us: int) -> None:
         self.marks = {**self.marks, name: mark_us}
         self.out.keep(f"{name}|{MARK}", mark_us)

@@ -118,8 +118,8 @@ class Starts:
         self.begin_waiting(now)
 
     def begin_waiting(self, now: int) -> None:
-        """Begin as many waiting starts as may be under way."""
-        if not self._waiting:
+        """Begin as many waiting starts as may be under way; none, as long as this node does not take part."""
+        if not self._waiting or not self._shared.incarnations.present:
             return
         self._begun = {id: None for id in self._begun if id in self.starters}
         while self._waiting and len(self._begun) < self._shared.config.starts_max:

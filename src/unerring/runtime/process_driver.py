@@ -137,6 +137,7 @@ class NodeDriver:
             self.config,
             self._grouping,
             time.time_ns() // 1000 - now,
+            asks_first=True,
         )
         post = self.links.post(MACHINE) if self.links is not None else None
         self._carrier = ServiceCarrier(me, self.services, post, self.reports, large=self.large)

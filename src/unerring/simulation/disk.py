@@ -70,6 +70,11 @@ class Disk:
             self._apply()
         self.batch = []
 
+    def lose(self) -> None:
+        """The disk is gone, and an empty one is in its place."""
+        self.records, self.batch = {}, []
+        self.lie(self._safe is not None)
+
     def lie(self, lying: bool) -> None:
         """From now on syncs return without being done; telling the truth again makes everything durable."""
         self._safe = dict(self.records) if lying else None

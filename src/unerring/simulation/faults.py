@@ -30,6 +30,10 @@ class Crash(Fault, frozen=True, kw_only=True):
     """Down for a while: memory, connections and unsynced records are lost. FOR_GOOD: nobody starts it again."""
 
 
+class LostDisk(Crash, frozen=True, kw_only=True):
+    """Down for a while, and back with an empty disk. Where the world's budget for that is used up, it is a crash."""
+
+
 class Pause(Fault, frozen=True, kw_only=True):
     """Stops a node as SIGSTOP does."""
 
@@ -95,6 +99,7 @@ class Aimed(Fault, frozen=True, kw_only=True):
 
 AnyFault = (
     Crash
+    | LostDisk
     | Pause
     | ClockJump
     | ClockDrift

@@ -72,6 +72,12 @@ def _crash(world: World, node: Node, fault: Any) -> _End:
     return lambda: _restart(world, node, State.DOWN)
 
 
+def _lose_disk(world: World, node: Node, fault: Any) -> _End:
+    if world.may_lose(node.name):
+        world.lose_disk(node.name)
+    return _crash(world, node, fault)
+
+
 def _restart(world: World, node: Node, state: State) -> None:
     if node.state == state and node.name not in world.gone:
         world.start(node.name)
@@ -226,6 +232,7 @@ def _around(world: World, name: Address) -> list[Link]:
 
 _BEGIN: Final[dict[type[Fault], Callable[[World, Node, Any], _End]]] = {
     kinds.Crash: _crash,
+    kinds.LostDisk: _lose_disk,
     kinds.Pause: _pause,
     kinds.ClockJump: _jump,
     kinds.ClockDrift: _drift,

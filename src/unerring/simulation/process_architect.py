@@ -39,6 +39,7 @@ messages and times, of both kinds; a child, and one for each item of a list."""
 USUAL: Final = (3.0, 3.0, 6.0, 3.0, 2.0, 1.5, 1.5, 0.7, 0.3, 1.5, 0.6)
 ITEMS: Final = [3, 1, 2]
 SERVICES: Final = (Service("bank"), Service("shop", cancels=False))
+CANCELLING: Final = (Service("bank"), Service("shop"))
 
 
 class Architect:
@@ -51,11 +52,13 @@ class Architect:
         races: float = 0.0,
         loops: float = 0.0,
         blocks: float = 0.0,
+        services: tuple[Service, ...] = SERVICES,
     ) -> None:
         """`races`: how often several waits race instead; such processes may have a threshold of their own, too.
         `loops`: how often there is a loop instead. `blocks`: how often a block with a deadline, an atomic one, a race
         with a child, or a question to a partner who answers."""
         self.draw = draw
+        self.services = services
         self.races = races
         self.loops = loops
         self.blocks = blocks
@@ -109,7 +112,7 @@ class Architect:
             Variable("all", "list", []),
             *(Variable(v, "list", []) for v in self.lists),
         )
-        parts = (tuple(self.vertices), tuple(self.edges), variables, SERVICES)
+        parts = (tuple(self.vertices), tuple(self.edges), variables, self.services)
         failover_us = self.draw.choice((0, 550, 1_000)) * MILLISECOND_US if self.races else 0
         graph = Graph(name, *parts, deadline_us, holds, failover_us)
         types = {**dict.fromkeys(names, int), **dict.fromkeys(("items", "all", *self.lists), list[int])}
@@ -213,7 +216,7 @@ class Architect:
     def _child(self, name: str, variable: str, each: bool, depth: int) -> Vertex:
         for child in ("child", "undo"):
             if child not in self.children:
-                small = Architect(self.draw, (1.0, 1.0, 3.0, 2.0))
+                small = Architect(self.draw, (1.0, 1.0, 3.0, 2.0), services=self.services)
                 small.retry = self.retry
                 self.children[child] = small.small(child, self.draw.randint(1, 2))
         final = depth == 0 and not each and self.draw.random() < 0.3

@@ -197,7 +197,7 @@ class UsesAGivenSlot(Replica):
 
 class _CountsItself(Replication):
     def _ack_own(self, state: State) -> None:
-        self.acks[self._context.me] = None
+        self.acks[self._context.me] = self._context.known()
 
 
 class CountsWhatIsNotOnDisk(Replica):

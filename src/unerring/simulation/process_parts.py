@@ -182,7 +182,10 @@ class Client:
         self.entropy = entropy
         self.starts: dict[str, Start] = {}
         self.started: dict[str, None] = {}
-        self.posts: dict[str, tuple[Post | Publish, dict[str, None]]] = {}
+        self.posts: dict[str, tuple[Post | Publish, dict[str, dict[str, int]]]] = {}
+        """With who has stored it, and the incarnations that each knew of."""
+        self.known: dict[str, int] = {}
+        """The highest incarnation of each node that anybody spoke of."""
 
     def start(self, now: int) -> Effects:
         return [SetTimer("again", now + 50 * MILLISECOND_US)]
@@ -202,7 +205,11 @@ class Client:
             self.started[message.instance] = None
         elif isinstance(message, Stored) and message.id in self.posts:
             stored = self.posts[message.id][1]
-            stored[sender] = None
+            stored[sender] = message.known
+            for node, number in message.known.items():
+                self.known[node] = max(number, self.known.get(node, 0))
+            for node in [node for node, known in stored.items() if known.get(node, 0) < self.known.get(node, 0)]:
+                del stored[node]  # its disk is gone
             if len(stored) > self.f:
                 del self.posts[message.id]
         return []

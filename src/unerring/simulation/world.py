@@ -38,6 +38,8 @@ class World(Engine):
         self.reached: dict[str, int] = {}
         self.gone: list[Address] = []
         """Crashed for good."""
+        self.may_lose: Callable[[Address], bool] = lambda name: True
+        """The budget of lost disks: whether this node may lose its own now."""
         self.word_us_max: int | None = None
         """Set: within so long a machine has its driver's word that a connection ended, and that there is a new one."""
         self._words = Random(f"words {seed}")
@@ -146,6 +148,12 @@ class World(Engine):
         if node.state < State.DOWN:
             node.storage.crash(self.chance)
             self._down(node, State.DOWN, "crash", None)
+
+    def lose_disk(self, name: Address) -> None:
+        """The node crashes, and nothing is left of what its disk held."""
+        self.crash(name)
+        self.record(name, "lost disk")
+        self._node(name).storage.lose()
 
     def reset(self, link: Link) -> None:
         super().reset(link)

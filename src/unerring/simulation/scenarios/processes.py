@@ -35,6 +35,7 @@ from unerring.processes import (
     ProcessesConfig,
     ProcessNode,
     Publish,
+    Rejoin,
     Replica,
     Schedule,
     Start,
@@ -46,8 +47,9 @@ from unerring.processes import (
 from unerring.simulation import process_mutants as broken
 from unerring.simulation.disk import DiskSpec
 from unerring.simulation.faults import Crash, Fault, Partition, Pause, draw_aimed, draw_faults
+from unerring.simulation.lost_disks import LostDisks
 from unerring.simulation.network import LinkSpec
-from unerring.simulation.process_architect import USUAL, Architect
+from unerring.simulation.process_architect import CANCELLING, SERVICES, USUAL, Architect
 from unerring.simulation.process_parts import Client, SimService, Temper
 from unerring.simulation.scenario import Scenario, mutant, scenario
 from unerring.simulation.world import World
@@ -69,6 +71,7 @@ class Processes(Scenario):
 
     replica: type[Replica] = Replica
     out: type[Out] = Out
+    rejoin: type[Rejoin] = Rejoin
     service: type[SimService] = SimService
     replicas: tuple[int, ...] = (1, 1, 1, 2)
     instances_max: tuple[int, ...] = (1, 2, 3, 5)
@@ -87,6 +90,9 @@ class Processes(Scenario):
     schedule_chance = 0.15
     lacking_chance = 0.15
     """The chance that one node lacks a version while there are faults."""
+    lost_disk_chance = 0.25
+    founding_chance = 0.2
+    """The chance that nobody tells the nodes that they are new."""
     patience_ms: tuple[int, ...] = (200, 1000, 100_000)
     failovers_ms: tuple[int, ...] = (0, 100, 500, 5000)
     """Thresholds for grouping: the higher, the more actions in a group."""
@@ -117,13 +123,17 @@ class Processes(Scenario):
         "an instance was held by an operator, and resumed",
         "a query was answered",
         "a version was not deployed everywhere",
+        "a node that lost its disk took part again",
     )
 
     def build(self, world: World) -> None:
         draw = world.draw
         self.f = draw.choice(self.replicas)
         self.names = tuple(f"node{n}" for n in range(2 * self.f + 1))
-        architect = Architect(draw, self.weights, self.races, self.loops, self.blocks)
+        self.disks = LostDisks(world, self.names, self.f, self.lost_disk_chance, self.founding_chance)
+        # What a lost disk leaves at a service that cannot cancel, only a person can find out.
+        services = CANCELLING if self.disks.happen else SERVICES
+        architect = Architect(draw, self.weights, self.races, self.loops, self.blocks, services)
         deadline_us = draw.choice((300, 1000, 4000)) * MILLISECOND_US if draw.random() < 0.1 else 0
         self.process = architect.build("p", deadline_us, holds=draw.random() < 0.15)
         self.newer = architect.next_version(self.process)
@@ -184,7 +194,7 @@ class Processes(Scenario):
         )
 
     def _scheduled(self, draw: Random, architect: Architect) -> Process:
-        small = Architect(draw, (1.0, 1.0, 3.0, 2.0))
+        small = Architect(draw, (1.0, 1.0, 3.0, 2.0), services=architect.services)
         small.retry = architect.retry
         process = small.small("s", draw.randint(1, 2))
         first_us = draw.randrange(500, 1500) * MILLISECOND_US
@@ -241,7 +251,8 @@ class Processes(Scenario):
                     world.call("client", "post", replica.instance, command)
 
     def _add_node(self, world: World, name: str) -> None:
-        kind = type("Node", (ProcessNode,), {"replica_part": self.replica, "out_part": self.out})
+        parts = {"replica_part": self.replica, "out_part": self.out, "rejoin_part": self.rejoin}
+        kind = type("Node", (ProcessNode,), parts)
 
         def boot(records: Mapping[str, bytes], entropy: Entropy, now: int) -> ProcessNode:
             lacks = self.lacks.get(name)
@@ -256,6 +267,7 @@ class Processes(Scenario):
                 self.config,
                 self.grouping,
                 world.now_us - now,
+                asks_first=self.disks.asks_first(name),
             )
             return node
 
@@ -279,7 +291,7 @@ class Processes(Scenario):
             undo_fails=draw.choice((0.0, bad)),
             muddled=draw.choice((0.0, bad)),
         )
-        for name, cancels in (("bank", True), ("shop", False)):
+        for name, cancels in (("bank", True), ("shop", self.disks.happen)):
             world.add(
                 f"service:{name}",
                 lambda records, entropy, now, name=name, cancels=cancels: self.service(  # type: ignore[misc]
@@ -335,7 +347,7 @@ class Processes(Scenario):
             drawn += draw_faults(draw, [*self.names, *services], self.faults_us, self.kinds)
         if aimed:
             drawn += draw_aimed(draw, self.names, MOMENTS, self.faults_us // 2)
-        return sorted(drawn, key=lambda fault: fault.at_us)
+        return sorted((*drawn, *self.disks.faults(self.faults_us)), key=lambda fault: fault.at_us)
 
     # --- judgement
 
@@ -450,6 +462,7 @@ class Processes(Scenario):
             ("held", "an instance was held"),
             ("command_refused", "a command was refused"),
             ("unknown_version", "a version was not deployed everywhere"),
+            ("whole", "a node that lost its disk took part again"),
         ):
             if world.reports.get(f"process.{report}"):
                 world.sometimes(word)
@@ -521,7 +534,7 @@ class ProcessesStorm(Processes):
                 drawn.append(
                     Partition(at_us=at_us, node=side[0], others=tuple(side[1:]), for_us=for_us, one_way=one_way)
                 )
-        return drawn
+        return sorted((*drawn, *self.disks.faults(self.faults_us)), key=lambda fault: fault.at_us)
 
 
 # --- mutants: each removes one rule, and must be caught. Some rules matter in some processes only, drawn here more
