@@ -15,7 +15,8 @@ from unerring.simulation import find, run
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
-    "name", ["processes", "processes-races", "processes-loops", "processes-blocks", "processes-storm"]
+    "name",
+    ["processes", "processes-races", "processes-loops", "processes-blocks", "processes-storm", "processes-disks"],
 )
 def test_two_thousand_seeds(name: str) -> None:
     scenario = find(name)

@@ -166,6 +166,7 @@ async def run_node(name: str, folder: str, addresses: dict[str, str], tls: str) 
             await node.start("parts", instance, order=int(order))
         seen = len(lines)
         waiting = [line.split()[0] for line in lines if line.split()[0] not in node.node.finished]
+        _write(Path(folder) / f"{name}.absent", node.node.rejoin.why_absent)
         _write(Path(folder) / f"{name}.left", f"{len(lines)} {len(waiting)}")
         roles = {instance: _told(replica) for instance, replica in node.node.instances.items()}
         _write(Path(folder) / f"{name}.roles", json.dumps(roles))
@@ -261,6 +262,19 @@ class Cluster:
         while not all(self.awake(name) for name in names):
             assert time.monotonic() < end, f"{[name for name in names if not self.awake(name)]} did not start"
             pass_time(0.05)
+
+    def wait_whole(self, names: list[str], seconds: float) -> None:
+        """Until they are awake and take part."""
+        self.wait_awake(names, seconds)
+        end = time.monotonic() + seconds
+        while absent := [why for name in names if (why := (self.folder / f"{name}.absent").read_text())]:
+            assert time.monotonic() < end, absent
+            pass_time(0.05)
+
+    def lose_disk(self, name: str) -> None:
+        """Of a node that was killed: nothing of its database is left."""
+        for path in self.folder.glob(f"{name}.db*"):
+            path.unlink()
 
     def start(self, name: str) -> None:
         self.started_ns[name] = time.time_ns()

@@ -22,6 +22,8 @@ from unerring.processes.messages import (
     MailBag,
     Name,
     Named,
+    Recall,
+    Recalled,
     Reject,
     Replicate,
     Reply,
@@ -50,8 +52,15 @@ def named(message: Any) -> str:
             return ", ".join([kind, *leads, *clean]) if leads else ""
         case Replicate() | Name() | Decided():
             return f"{kind} {of(message.state)} in view {message.view}"
+        case Clean(lost=lost) if lost >= 0:
+            return f"{kind} group {message.group} in view {message.view}, but for what it forgot up to view {lost}"
         case Ack() | Named() | Clean() | Fetch():
             return f"{kind} group {message.group} in view {message.view}"
+        case Recall():
+            return f"{kind}{' more' if message.after else ''}"
+        case Recalled():
+            told = [f"view {one.view}, {of(one.state) if one.state else 'nothing'}" for one in message.memories]
+            return f"{kind}: {', '.join(told) or 'nothing'}{'' if message.whole else ', its disk is empty too'}"
         case RequestView() | Reject():
             return f"{kind} {message.view}"
         case Vote():
@@ -69,7 +78,8 @@ def named(message: Any) -> str:
 
 class Conversation:
     """Commands: process STEP..., start, deliver [but KIND[.GROUP]], pass MS [but KIND], ask NODE, crash NODE, restart
-    NODE, cancel. A step called `rest` sleeps for a second; the others write, each in a group of its own."""
+    NODE, lose NODE (its disk), cancel. A step called `rest` sleeps for a second; the others write, each in a group of
+    its own."""
 
     def __init__(self) -> None:
         self.down: list[str] = []
@@ -166,6 +176,10 @@ class Conversation:
         if self._node(letter) in self.down:
             self.down.remove(self._node(letter))
         self.table.restart(self._node(letter))
+
+    def lose_(self, letter: str) -> None:
+        """Crash, and back with an empty disk."""
+        self.table.lose_disk(self._node(letter))
 
     def cancel_(self) -> None:
         for name in self._up():

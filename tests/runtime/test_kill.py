@@ -46,3 +46,21 @@ def test_killed_and_stopped_nodes_leave_one_execution(tmp_path: Path) -> None:
         torment(cluster, failures=5, seed=1)
         cluster.wait_settled(90)
         assert cluster.check() == []
+
+
+def test_a_node_whose_disk_is_lost_while_it_works_leaves_one_execution(tmp_path: Path) -> None:
+    """Kill -9 of whoever leads, its database deleted, and the same command again: three times, each time another one
+    that leads, after the one before has caught up."""
+    with Cluster(tmp_path) as cluster:
+        for number in range(3):
+            for at in range(3):
+                cluster.want(f"p{number}-{at}", number)
+            cluster.wait_awake(cluster.names)
+            cluster.wait_whole(cluster.names, 60)
+            pass_time(0.3)
+            victim = cluster.master() or cluster.names[number]
+            cluster.kill(victim)
+            cluster.lose_disk(victim)
+            cluster.start(victim)
+        cluster.wait_settled(120)
+        assert cluster.check() == []

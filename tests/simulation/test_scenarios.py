@@ -25,7 +25,7 @@ from unerring.simulation.scenarios.processes import Processes
 from unerring.simulation.sweep import catch
 
 SEEDS = 5
-QUICKLY_CAUGHT = ("channels", "processes", "processes-races", "processes-loops", "processes-blocks")
+QUICKLY_CAUGHT = ("channels", "processes", "processes-races", "processes-loops", "processes-blocks", "processes-disks")
 """The other scenarios' mutants take minutes: `make campaign` holds all of them, tests/correlation a few."""
 
 ONCE_FAILED = [
@@ -49,6 +49,7 @@ class EarlierProcesses(Processes):
     weights = (3.0, 3.0, 6.0, 3.0, 2.0, 1.0, 0.5, 0.7, 0.3, 0.8, 0.6)
     command_chance = 0.35
     instances_max = (1, 1, 2, 3)
+    lost_disk_chance = founding_chance = 0.0
 
     def soon_us(self, draw: Random) -> int:
         return draw.randrange(SECOND_US)

@@ -33,8 +33,10 @@ from unerring.processes import (
     GIVEN,
     HISTORY,
     LOCAL,
+    OUTLINE,
     PAST,
     Accepted,
+    Outline,
     Pages,
     Process,
     ProcessesConfig,
@@ -60,7 +62,7 @@ class ProcessVerdict(msgspec.Struct, frozen=True):
     unsettled: tuple[str, ...]
     """Instances that have not ended, or are not yet clean: judged only for what must hold at any time."""
     unjudged: tuple[str, ...]
-    """Their process or version was not given."""
+    """Their process or version was not given, or their history went with the disk of the only node here."""
     violations: tuple[Violation, ...]
     unseen: tuple[str, ...] = ()
     """Actions that write, whose effects no journal tells of: decided, but not compared with anything."""
@@ -77,6 +79,8 @@ class Known(msgspec.Struct):
     """By instance and node."""
     settled: dict[str, int]
     """Instances, and by how many nodes they are."""
+    outlined: dict[str, Outline] = {}
+    """Instances whose history no node here has, but the outcome: it lost its disk, and was told by others."""
     forgets: bool = False
     """Some node has as many ended instances as it keeps: older ones may be forgotten."""
 
@@ -90,7 +94,9 @@ def known_in(folder: Path) -> Known:
             over += ended
             known.decided.setdefault(state.instance, {})[database.stem] = state
             known.settled[state.instance] = known.settled.get(state.instance, 0) + ended
+        known.outlined |= _outlines_in(database)
         known.forgets = known.forgets or over >= KEPT_MAX
+    known.outlined = {name: outline for name, outline in known.outlined.items() if name not in known.decided}
     return known
 
 
@@ -108,7 +114,9 @@ def audit_processes(
     beyond = [violation for journal in sources for violation in check_flow(read_flow(journal), _ids(journal))]
     verdict = msgspec.structs.replace(verdict, violations=(*verdict.violations, *beyond))
     others = [known_in(other) for other in also]
-    strange = check_owners(lines, [*known.decided, *(instance for other in others for instance in other.decided)])
+    owners = [instance for one in (known, *others) for instance in (*one.decided, *sorted(one.outlined))]
+    strange = check_owners(lines, owners)
+    verdict = msgspec.structs.replace(verdict, unjudged=(*verdict.unjudged, *sorted(known.outlined)))
     if any(one.forgets for one in (known, *others)):
         forgotten = [line for violation in strange for line in violation.witness]
         return msgspec.structs.replace(verdict, unjudged=(*verdict.unjudged, *forgotten))
@@ -194,6 +202,17 @@ def judge_family(process: Process, state: State, others: Sequence[State]) -> lis
 
 def _last(states: Mapping[str, State]) -> State:
     return max(states.values(), key=lambda state: state.group)
+
+
+def _outlines_in(database: Path) -> dict[str, Outline]:
+    """The outcomes that a node knows."""
+    storage = SqliteStorage(database)
+    try:
+        records = storage.load(without=f"|{HISTORY}")
+    finally:
+        storage.close()
+    kept = {key.rpartition("|")[0]: data for key, data in records.items() if key.endswith(f"|{OUTLINE}")}
+    return {instance: msgspec.msgpack.decode(data, type=Outline) for instance, data in kept.items()}
 
 
 def states_in(database: Path) -> Iterable[tuple[State, bool]]:

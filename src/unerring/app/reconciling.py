@@ -16,7 +16,7 @@ from unerring.app.reactions import Reaction
 from unerring.audit import Begun, Starts, Violation, Wanted, check_starts, moment
 from unerring.log import Chain, EventLog, Positions, Quarantine, Reason
 from unerring.model import BEFORE_ALL, TIME_MAX, TIME_MIN, Stamp
-from unerring.processes import State, digest_of
+from unerring.processes import Outline, State, digest_of
 from unerring.runtime import find
 
 _GIVEN_SHOWN: Final = 200
@@ -52,6 +52,7 @@ def reconcile(app: App, where: Where, through_us: int = TIME_MAX) -> Line:
     for reaction, position in taken.items():
         chain = log.chain(reaction.situation) if log.declaration(reaction.situation) is not None else None
         begun = dict(_begun(reaction, instances, chain.base.from_us if chain is not None else TIME_MIN, through_us))
+        begun |= _outlined(reaction, known.outlined, chain.base.from_us if chain is not None else TIME_MIN, through_us)
         wanted = () if chain is None else _wanted(reaction, log, chain, position, through_us)
         starts = check_starts(wanted, begun, known.forgets)
         violations += starts.violations
@@ -68,6 +69,16 @@ def _begun(
         if stamp is not None and not state.parent and from_us < stamp.time <= through_us:
             given = msgspec.json.encode(state.given).decode()[:_GIVEN_SHOWN]
             yield instance, Begun(f"{state.process}, given {given}", digest_of(state.process, state.given))
+
+
+def _outlined(reaction: Reaction, outlines: Mapping[str, Outline], from_us: int, through_us: int) -> dict[str, Begun]:
+    """The same of instances whose history went with a lost disk."""
+    found = {}
+    for instance, outline in outlines.items():
+        stamp = reaction.stamp_of(instance)
+        if stamp is not None and not outline.parent and from_us < stamp.time <= through_us:
+            found[instance] = Begun(outline.process, outline.given)
+    return found
 
 
 def _wanted(reaction: Reaction, log: EventLog, chain: Chain, position: Stamp, through_us: int) -> Iterator[Wanted]:

@@ -275,6 +275,22 @@ def move(
     _print({"instance": instance, "version": _ask(data, "move", instance=instance, version=version)})
 
 
+@app.command("forget-node")
+def forget_node(
+    node: Annotated[str, typer.Argument(help="The node's name, such as n1.")],
+    data: HostFolder = HERE,
+) -> None:
+    """Say that a node lost its disk for good, and that what it left behind is settled.
+
+    A node with an empty disk takes part again by itself, and the others cancel what it may have done. Only at services
+    that cannot cancel nobody knows what it did: instances wait for that, and `process list` says which. Look there
+    first, and undo by hand what should not be. After this command nobody waits any more; what you did not undo, stays.
+    If the node is down, it must not come back with its old disk. On several hosts, say it on each.
+    """
+    told = _nodes(data).each("forget-node", node=node)
+    typer.echo(f"{', '.join(told)} will not wait for what {node} did before it lost its disk", err=True)
+
+
 @app.command("batch")
 def batch(
     do: Annotated[str, typer.Argument(help="cancel, retry, hold, resume, move or signal.")],

@@ -128,10 +128,10 @@ from unerring.processes.packing import unpacked
 from unerring.processes.partition import best_ends, may_be_active
 from unerring.processes.planner import Planner
 from unerring.processes.recovery import Recovery
-from unerring.processes.rejoin import Rejoin
+from unerring.processes.rejoin import Rejoin, TakesPart
 from unerring.processes.replica import Ended, Replica, digest_of
 from unerring.processes.replication import Replication
-from unerring.processes.roster import HISTORY
+from unerring.processes.roster import HISTORY, OUTLINE
 from unerring.processes.schedules import Schedule
 from unerring.processes.starts import check_message_id
 from unerring.processes.steering import Steering
@@ -153,6 +153,7 @@ __all__ = [
     "LOCAL",
     "MOVE",
     "NAMINGS",
+    "OUTLINE",
     "PAST",
     "REPEAT",
     "RESUME",
@@ -221,6 +222,7 @@ __all__ = [
     "Status",
     "Steering",
     "Stored",
+    "TakesPart",
     "UndoStep",
     "Undoing",
     "Variable",

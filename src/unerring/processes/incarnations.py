@@ -104,6 +104,6 @@ class Incarnations:
                 "Stop the node, put this disk aside, and start it with an empty one"
             )
         return (
-            f"the disk of {self._me} is empty. It does not know what it promised, and takes no part until "
-            f"{', '.join(missing)} told it"
+            f"the disk of {self._me} is empty, so it does not know what it promised. It takes part as soon as "
+            f"{', '.join(missing)} told it; at the very first start, as soon as they are there"
         )

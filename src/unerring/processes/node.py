@@ -71,7 +71,7 @@ from unerring.processes.outbox import PUBLISHED, Outbox, Publications
 from unerring.processes.pacing import Hearing, Transfers, Wakes
 from unerring.processes.plausible import VIEW_STEP_MAX, check_instance, check_message, check_sender
 from unerring.processes.pulse import Pulse
-from unerring.processes.rejoin import Rejoin
+from unerring.processes.rejoin import Rejoin, TakesPart
 from unerring.processes.replica import Replica
 from unerring.processes.roster import OUTLINE, Roster
 from unerring.processes.schedules import MARK, Timetable
@@ -342,20 +342,25 @@ class ProcessNode:
 
     def _on_whole(self, now: int) -> None:
         """This node takes part, with what the others told."""
+        self.out.deliver(TakesPart())
         for instance in self.instances:
             self.wakes.now(instance)
         self.starts.begin_waiting(now)
 
-    def forget_node(self, name: Address, now: int) -> Effects:
-        """An operator's word: nobody waits any more for what that node did before it lost its disk. ProcessError if it
-        runs with its disk, and can speak for itself."""
+    def check_forget(self, name: Address, now: int) -> bool:
+        """Whether that node is here again, with an empty disk. ProcessError if it runs with its disk, and can speak for
+        itself."""
         nodes, incarnations = self.shared.nodes, self.shared.incarnations
         if name not in nodes:
             raise ProcessError(f"there is no node {name!r}; this cluster has {', '.join(nodes)}")
         here = name == self.me or not self.shared.hearing.silent(name, now)
         if here and name not in incarnations.known:
             raise ProcessError(f"{name} runs, and has not lost its disk: it will undo itself what it has to")
-        incarnations.forget(name, here)
+        return here
+
+    def forget_node(self, name: Address, now: int) -> Effects:
+        """An operator's word: nobody waits any more for what that node did before it lost its disk."""
+        self.shared.incarnations.forget(name, self.check_forget(name, now))
         self._plan_all(now)
         return self._effects(now)
 

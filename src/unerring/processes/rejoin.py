@@ -49,6 +49,7 @@ import msgspec
 
 from unerring.model import SECOND_US, Address
 from unerring.processes.context import Shared
+from unerring.processes.large import Kept
 from unerring.processes.messages import Memory, Published, Recall, Recalled
 from unerring.processes.outbox import PUBLISHED
 from unerring.processes.roster import Roster
@@ -60,6 +61,10 @@ ASK_US: Final = SECOND_US // 5
 REPORT_US: Final = 10 * SECOND_US
 _INSTANCE: Final = "i"
 _PUBLISHED: Final = "p"
+
+
+class TakesPart(msgspec.Struct, frozen=True):
+    """For the application: this node has caught up, and takes part."""
 
 
 class Teller:
@@ -189,6 +194,7 @@ class Rejoin:
         for instance, memory in self._memories.items():
             if memory.outline is not None:
                 self._roster.add_finished(instance, memory.outline)
+                out.deliver(Kept(instance))
             elif (replica := self._roster.create(instance, now)) is not None:
                 replica.remember(memory)
         mine = shared.incarnations.lives.mine

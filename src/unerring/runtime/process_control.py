@@ -13,6 +13,8 @@ from unerring.runtime.control import Control
 from unerring.runtime.process_node import RunningNode
 
 SUFFIX: Final = ".sock"
+PRESENT_S: Final = 10.0
+"""How long a start waits for a node with an empty disk; then another node may be asked."""
 
 
 class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,6 +35,7 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     answers: str = ""
     service: str = ""
     where: str = ""
+    node: str = ""
 
 
 class Commands:
@@ -45,6 +48,7 @@ class Commands:
         node = self.node
         match command.do:
             case "start":
+                await node.present(PRESENT_S)
                 await node.start(command.process, command.instance, **command.given)
                 return (
                     node.node.query(command.instance)
@@ -81,12 +85,15 @@ class Commands:
             case "move":
                 self._open_instance(command.instance, "moved")
                 return await node.move(command.instance, command.version)
+            case "forget-node":
+                await node.forget_node(command.node)
+                return node.name
             case "pause-service" | "resume-service" | "show-service":
                 return await node.steer_service(command.service, command.do.partition("-")[0], command.why)
             case _:
                 raise CallerError(
                     f"a node cannot {command.do!r}; it can start, list, show, history, query, cancel, signal, publish, "
-                    "hold, resume, retry, move, pause-service, resume-service and show-service"
+                    "hold, resume, retry, move, forget-node, pause-service, resume-service and show-service"
                 )
         return None
 

@@ -43,6 +43,7 @@ from unerring.processes import (
     State,
     Status,
     Stored,
+    TakesPart,
     Vertex,
     back,
     check_message_id,
@@ -53,9 +54,10 @@ from unerring.processes import (
     values_of,
 )
 from unerring.runtime.links import LinksConfig
-from unerring.runtime.process_driver import NodeDriver
+from unerring.runtime.process_driver import MACHINE, NodeDriver
 from unerring.runtime.reports import Reports
 from unerring.runtime.services.clients import HttpService, Service
+from unerring.runtime.timers import monotonic_us
 from unerring.runtime.where import equalities, where
 
 LISTED_AT_ONCE: Final = 2_000
@@ -111,6 +113,7 @@ class RunningNode:
         self._over: dict[str, Ended] = {}
         """Ends that were delivered, so that they are on disk: what the machine knows may be ahead of it. Their last
         states are here until those are on disk too."""
+        self._present = asyncio.Event()
         self._kept: set[str] = set()
         """The ended instances whose outcome and history are on disk."""
 
@@ -118,6 +121,8 @@ class RunningNode:
         """Start the node; return the address that it listens on, empty without peers."""
         address = await self.driver.open()
         self._kept = set(self.node.finished)
+        if not self.node.rejoin.why_absent:
+            self._present.set()
         return address
 
     @property
@@ -164,6 +169,8 @@ class RunningNode:
             waiting = [*self._started.pop(what.instance, [])]
         elif isinstance(what, Stored):
             waiting = [*self._stored.pop(what.id, [])]
+        elif isinstance(what, TakesPart):
+            self._present.set()
         for each in waiting:
             if not each.done():
                 each.set_result(what)
@@ -175,6 +182,21 @@ class RunningNode:
                 await asyncio.to_thread(self.driver.large.remove, instance)
             except UnerringError as error:
                 self.reports.note("process.large_not_removed", f"{instance}: {error}")
+
+    async def present(self, within_s: float) -> None:
+        """Wait until this node takes part. NetworkError: it does not, because its disk is empty and the others have not
+        told it yet what they know."""
+        try:
+            await asyncio.wait_for(self._present.wait(), within_s)
+        except TimeoutError:
+            raise NetworkError(self.node.rejoin.why_absent) from None
+
+    async def forget_node(self, name: str) -> None:
+        """Say that a node lost its disk for good: what it did at services that cannot cancel, and nobody knows, counts
+        as settled. ProcessError if it runs with its disk."""
+        address = f"{name}/{MACHINE}"
+        self.node.check_forget(address, monotonic_us())
+        await self.driver.do("forget_node", address)
 
     # ---- what an application does ------------------------------------------------------------------------------
 
@@ -430,7 +452,10 @@ class RunningNode:
     def _has_consumed(self, instance: str, id: str) -> bool:
         if instance not in self._over and instance not in self._kept:
             return False
-        return id in self._last_state(instance).consumed
+        try:
+            return id in self._last_state(instance).consumed
+        except ProcessError:
+            return False  # its history went with a lost disk
 
 
 def _check_fits(receives: list[tuple[Process, Vertex]], payload: Any) -> None:

@@ -52,6 +52,8 @@ REPORTED: Final = {
     "correlation.evicted": What.EVICTED,
     "peer.protocol_error": What.REFUSED,
     "process.view_change": What.VIEW,
+    "process.absent": What.JOINS,
+    "process.whole": What.CAUGHT_UP,
     "process.compensating": What.UNDOES,
 }
 """The reports of machines that belong on the timeline, and their words there."""
