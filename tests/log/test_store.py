@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from unerring.log import LocalStore, MemoryStore, Store, join, store_at
+from unerring.model import SECOND_US
 
 
 @pytest.fixture(params=["memory", "folder", "objects", "s3"])
@@ -154,3 +156,11 @@ def test_large_objects_come_back_whole(store: Store) -> None:
         assert file.read() == data[-200:]
         file.seek(5)
         assert file.read(3) == data[5:8]
+
+
+def test_a_store_says_by_its_own_clock_when_something_was_written(store: Store) -> None:
+    assert store.written_us("a/dated") is None
+    store.replace("a/dated", b"1")
+    first = store.written_us("a/dated")
+    assert first is not None
+    assert abs(first - time.time_ns() // 1000) < 3600 * SECOND_US, "on one machine there is one clock"

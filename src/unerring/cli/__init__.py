@@ -33,6 +33,7 @@ COMMANDS: dict[str, str] = {
     "check-certificate": "Check the signed verdict of an audit, without the run or against its log.",
     "verify": "Read every file of a run and check all its bytes, links and roots.",
     "anchor": "Print the root of a run's log, to keep elsewhere: it stands for all of its history.",
+    "doctor": "Look for what stands in the way of a run on this host, and say what to do.",
     "backup": "Copy a run to another place, while it goes on or stopped.",
     "restore": "Check a backup, and make a run of it that goes on.",
     "status": "Show what a run is doing, or did: tree, Spark, processes, channels, failures, verdict.",

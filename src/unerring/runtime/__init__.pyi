@@ -1,7 +1,13 @@
 """What other packages import of runtime. This is the list; `__init__.py` loads it when it is used."""
 
 from . import lines as lines, timeline as timeline, unix_sockets as unix_sockets
-from .certificates import has_ca as has_ca, make_certificates as make_certificates
+from .certificates import (
+    NODE_CERTIFICATE as NODE_CERTIFICATE,
+    certificate_times as certificate_times,
+    has_ca as has_ca,
+    make_certificates as make_certificates,
+    server_context as server_context,
+)
 from .channel import (
     AsyncPublisher as AsyncPublisher,
     AsyncRelay as AsyncRelay,
@@ -90,6 +96,7 @@ from .payloads import (
     Undecodable as Undecodable,
 )
 from .process_cluster import (
+    NODE_PORT as NODE_PORT,
     PLACES as PLACES,
     ClusterShape as ClusterShape,
     NodeCluster as NodeCluster,

@@ -152,13 +152,24 @@ def identities_in(folder: str | Path) -> tuple[Who, ...]:
     """Who the certificate of a folder says that we are."""
     from cryptography import x509
 
-    path = Path(folder) / NODE_CERTIFICATE
+    named = _alternatives(_read_own(Path(folder)))
+    return identities(one.value for one in named if isinstance(one, x509.UniformResourceIdentifier))
+
+
+def certificate_times(folder: str | Path) -> tuple[datetime.datetime, datetime.datetime]:
+    """From when until when the certificate of a folder counts."""
+    certificate = _read_own(Path(folder))
+    return certificate.not_valid_before_utc, certificate.not_valid_after_utc
+
+
+def _read_own(folder: Path) -> x509.Certificate:
+    from cryptography import x509
+
+    path = folder / NODE_CERTIFICATE
     try:
-        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        return x509.load_pem_x509_certificate(path.read_bytes())
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read as a certificate: {error}") from None
-    named = _alternatives(certificate)
-    return identities(one.value for one in named if isinstance(one, x509.UniformResourceIdentifier))
 
 
 def has_ca(folder: str | Path) -> bool:

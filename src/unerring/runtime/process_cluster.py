@@ -34,7 +34,7 @@ MARK: Final = "UNERRING_NODE_IN"
 """The environment variable of every node with its folder and its name."""
 PLACES: Final = "nodes.json"
 LOOPBACK: Final = "127.0.0.1"
-PORT: Final = 7300
+NODE_PORT: Final = 7300
 """The first port of nodes on hosts of a list."""
 
 
@@ -161,7 +161,7 @@ class NodeCluster:
                 )
             return ports
         if self.placed:  # the same on every host
-            ports = {name: PORT + number for number, name in enumerate(self.names)}
+            ports = {name: NODE_PORT + number for number, name in enumerate(self.names)}
         else:
             ports = {name: int(address.rpartition(":")[2]) for name, address in free_addresses(self.names).items()}
         path.write_bytes(protect_json(Places(self._processes, ports)))

@@ -104,7 +104,9 @@ class Bucket:
             # An empty object has no first byte, and says so instead of giving none.
             return self._get("get", path, {})
         meta = result.meta
-        return Got(data, meta["size"], _tag(meta["e_tag"], meta["version"]), result.attributes.get(_TOKEN))
+        written_us = int(meta["last_modified"].timestamp() * 1_000_000)
+        tag, token = _tag(meta["e_tag"], meta["version"]), result.attributes.get(_TOKEN)
+        return Got(data, meta["size"], tag, token, written_us)
 
     def _connection(self, carried_bytes: int = 0) -> Any:
         global _user

@@ -19,6 +19,8 @@ class Got(NamedTuple):
     tag: str
     token: str | None
     """What its writer put in the object's attributes."""
+    written_us: int | None = None
+    """When it was written, by the store's clock; None: the store does not say."""
 
 
 class Conflict(Exception):

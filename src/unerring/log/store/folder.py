@@ -102,6 +102,12 @@ class LocalStore:
         held = self.read(name)
         return None if held is None else (held, tag_of(held))
 
+    def written_us(self, name: str) -> int | None:
+        try:
+            return (self.root / name).stat().st_mtime_ns // 1000
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
     def open(self, name: str) -> Any:
         import pyarrow as pa
 

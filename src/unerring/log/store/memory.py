@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any, Final
 
 from unerring.log.store.port import Store, tag_of
@@ -46,6 +47,9 @@ class MemoryStore:
     def read_tagged(self, name: str) -> tuple[bytes, str] | None:
         held = self._held.get(name)
         return None if held is None else (held, tag_of(held))
+
+    def written_us(self, name: str) -> int | None:
+        return time.time_ns() // 1000 if name in self._held else None
 
     def open(self, name: str) -> Any:
         import pyarrow as pa
@@ -92,6 +96,9 @@ class Within:
 
     def read_tagged(self, name: str) -> tuple[bytes, str] | None:
         return self._store.read_tagged(self._inside(name))
+
+    def written_us(self, name: str) -> int | None:
+        return self._store.written_us(self._inside(name))
 
     def open(self, name: str) -> Any:
         return self._store.open(self._inside(name))

@@ -123,6 +123,10 @@ class ObjectStore:
             pieces.append(piece.data)
         return b"".join(pieces), first.tag
 
+    def written_us(self, name: str) -> int | None:
+        there = self._persist("read", name, lambda: self._client.head(self._path(name)))
+        return None if there is None else there.written_us
+
     def open(self, name: str) -> Any:
         first = self._piece(name, 0, FIRST_BYTES)
         return (

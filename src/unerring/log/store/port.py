@@ -48,6 +48,10 @@ class Store(Protocol):
         """All bytes and the tag that stands for them in `replace_if`, or None if nothing has that name."""
         ...
 
+    def written_us(self, name: str) -> int | None:
+        """When the object of that name was written, by the store's own clock; None if nothing has that name."""
+        ...
+
     def open(self, name: str) -> Any:
         """A file that Arrow can seek in, or None if nothing has that name."""
         ...
