@@ -76,7 +76,7 @@ def scopes(locked: list[Package], project: dict[str, Any]) -> dict[str, str]:
         waiting = [re.split(r"[^A-Za-z0-9._-]", one)[0].lower() for one in some]
         while waiting:
             name = waiting.pop()
-            if name not in found:
+            if name not in found and name != "unerring":  # an extra that names others brings what they bring
                 found[name] = scope
                 waiting += [one.name for one in locked if name in one.via]
     return {one.name: found.get(one.name, "excluded") for one in locked}

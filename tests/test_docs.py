@@ -61,6 +61,7 @@ SHOWN = {
     "docs/correlation.md": "several processes: the tutorial runs one live, tests/correlation the rest",
     "docs/dashboard.md": "a server that goes on: tests/dashboard",
     "docs/evaluation.md": "takes minutes; a point of it runs below",
+    "docs/install.md": "environments without extras: tests/campaign/test_install_campaign.py",
     "docs/operations.md": "several hosts: tests/correlation/live_hosts.py and the campaign",
     "docs/processes.md": "nodes that go on: tests/processes; costs: tests/pipeline/test_costs.py",
     "docs/sql.md": "the grammar, and a sketch of what docs/spark.md runs",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from unerring.matching import TableMatcher, outputs_of
-from unerring.model import CallerError, ColumnType, RuleError
+from unerring.model import CallerError, ColumnType, RuleError, require
 from unerring.sql import PARTITION, Recognition, Rewriting, column_type, output_table, partitions_of
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ class DuckTables:
     dialect = "duckdb"
 
     def __init__(self, matcher: TableMatcher = TableMatcher.INTERPRETER, steps_max: int | None = None) -> None:
+        require("duckdb")
         import duckdb
 
         self._duckdb = duckdb

@@ -27,7 +27,7 @@ from unerring.audit import (
     check_one_copy,
     check_owners,
 )
-from unerring.model import CallerError, DiskError, WorldError
+from unerring.model import CallerError, DiskError, WorldError, require
 from unerring.processes import (
     FINAL,
     GIVEN,
@@ -290,10 +290,9 @@ def _postgres_lines(dsn: str) -> list[Line]:
 
 
 def _postgres_rows(dsn: str, sql: str) -> list[Any]:
-    try:
-        import psycopg
-    except ImportError:
-        raise WorldError("PostgreSQL needs psycopg; install it with: pip install 'unerring[postgres]'") from None
+    require("psycopg")
+    import psycopg
+
     try:
         with psycopg.connect(dsn) as connection:
             return connection.execute(sql.encode()).fetchall()

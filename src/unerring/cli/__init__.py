@@ -13,7 +13,7 @@ import typer.core
 import typer.main
 
 from unerring import __version__
-from unerring.model import UnerringError
+from unerring.model import UnerringError, missing_extra
 
 __all__ = ["COMMANDS", "RENAMED", "main"]
 
@@ -128,6 +128,12 @@ def main(arguments: list[str] | None = None) -> None:
         app(args=given, prog_name="unerring")
     except UnerringError as error:
         _say(f"unerring: {error}")
+        raise SystemExit(2) from None
+    except ImportError as error:
+        missing = missing_extra(error)
+        if missing is None:
+            raise
+        sys.stderr.write(f"unerring: {missing}\n")
         raise SystemExit(2) from None
     finally:
         os.umask(before)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from unerring.cli._place import checked
+from unerring.model import require
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,6 +49,9 @@ def command(
 
         console.print("\n".join(MUTANTS))
         return
+    require(
+        "pyspark", "see the live engine at work without Spark: unerring new shop, whose README.md says how to run it"
+    )
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # Ends like Ctrl-C: its parts are ended in order.
     with contextlib.ExitStack() as stack:
         folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="unerring-")))

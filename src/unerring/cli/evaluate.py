@@ -22,7 +22,7 @@ from rich.progress import (
 from rich.table import Table
 
 from unerring.evaluation import COLUMNS, Row, Summary, claims_of, experiment, renew, run_one, seconds_of
-from unerring.model import CallerError
+from unerring.model import CallerError, require
 
 SHOWN_MAX = 5
 """Failing runs that are shown; all are in the results."""
@@ -64,6 +64,7 @@ def command(
         out.print(text)
         return
     Console(stderr=True).print(text)
+    require("matplotlib")  # now, and not after hours
     summary = _sweep(paper, folder, tasks, fresh, master, as_json)
     made = _write(summary, folder)
     if page is not None:

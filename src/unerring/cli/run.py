@@ -12,7 +12,7 @@ import typer
 
 from unerring.cli._address import load as find, pairs
 from unerring.cli._place import HERE, Data, Scratch
-from unerring.model import CallerError, to_duration_us
+from unerring.model import CallerError, require, to_duration_us
 from unerring.runtime import ClusterShape, load_policy
 
 if TYPE_CHECKING:
@@ -204,6 +204,8 @@ def command(
         root_every=root_every,
         on_store=not place.is_folder,
     )
+    if engine == "spark":
+        require("pyspark", "run it live: --engine live")
     loaded = load(app)
     if options.has_log and not once:
         check_channels(loaded)

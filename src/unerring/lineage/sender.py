@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from unerring.lineage.datasets import Dataset, merged
+from unerring.model import require
 
 if TYPE_CHECKING:
     from unerring.lineage.runs import Job, Moment
@@ -88,12 +89,9 @@ def send(moment: Moment) -> None:
 
 def _client() -> Any:
     logging.getLogger("openlineage").addHandler(logging.NullHandler())  # one warning is enough, and it is ours
-    try:
-        from openlineage.client import OpenLineageClient
-    except ImportError:
-        raise ImportError(
-            "openlineage-python is not installed; install it with: pip install 'unerring[lineage]'"
-        ) from None
+    require("openlineage.client")
+    from openlineage.client import OpenLineageClient
+
     return OpenLineageClient()
 
 

@@ -38,6 +38,7 @@ from unerring.model.errors import (
     InvariantBreach,
     LogError,
     MessageLoss,
+    MissingExtra,
     NetworkError,
     PeerError,
     ProcessError,
@@ -52,6 +53,7 @@ from unerring.model.errors import (
     invariant,
 )
 from unerring.model.events import Event, Key, Value
+from unerring.model.extras import missing_extra, require
 from unerring.model.histogram import BOUNDS_S, Histogram
 from unerring.model.identity import ANY_RUN, Actor, Who, identities, read_who, run_name
 from unerring.model.policy import Allow, Policy, Right, default_policy, policy_text, read_policy
@@ -125,6 +127,7 @@ __all__ = [
     "Machine",
     "Message",
     "MessageLoss",
+    "MissingExtra",
     "NetworkError",
     "Outlet",
     "PeerError",
@@ -159,6 +162,7 @@ __all__ = [
     "identities",
     "invariant",
     "is_protected",
+    "missing_extra",
     "policy_text",
     "protect",
     "protect_json",
@@ -168,6 +172,7 @@ __all__ = [
     "refer_with",
     "renamed",
     "renamed_keywords",
+    "require",
     "run_name",
     "schema_of",
     "sha256_of",

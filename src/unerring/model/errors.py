@@ -4,6 +4,7 @@
 UnerringError
 ├── CallerError             your mistake: fix the call, the file or the configuration
 │   ├── ConfigError         a bound or an option that cannot be
+│   │   └── MissingExtra    a library of an extra that is not installed
 │   ├── SchemaError         a stream's declaration, or an event that does not fit it
 │   ├── RuleError           a rule that is wrong as written (its name and what to change)
 │   └── ProcessError        a process graph that is wrong as written
@@ -39,6 +40,10 @@ class CallerError(UnerringError):
 
 class ConfigError(CallerError):
     """A configuration value that cannot be."""
+
+
+class MissingExtra(ConfigError):
+    """A library that is not in the core, and is not installed."""
 
 
 class SchemaError(CallerError):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import unerring
-from unerring.model import ConfigError, ProcessConfig, WorldError
+from unerring.model import ConfigError, ProcessConfig, WorldError, require
 from unerring.pipeline import class_archive, connecting, jvm, shipping
 
 if TYPE_CHECKING:
@@ -112,7 +112,10 @@ class SparkConfig(ProcessConfig, frozen=True):
 
 def start(config: SparkConfig, name: str = "unerring") -> SparkSession:
     """Start the session of this process. One that it has already is joined, and keeps its settings."""
+    require("pyspark")
+    require("pandas")
     if config.connects:
+        require("grpc")
         return _connected(config)
     joined = _existing()
     if joined is not None:

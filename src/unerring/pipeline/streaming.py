@@ -27,7 +27,6 @@ from unerring.pipeline.session import own_sentence, own_settings, sentence_of, s
 from unerring.pipeline.shuffling import by_partition
 from unerring.pipeline.spreading import shuffled_lanes
 from unerring.pipeline.versions import enter, start_of
-from unerring.pipeline.work import Work, run_shuffled
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -132,6 +131,8 @@ def _staged(spark: SparkSession, level: Level, bounds: Bounds) -> DataFrame:
     """The answers of the buckets' tasks, micro-batch by micro-batch."""
     from pyspark.sql.functions import expr
 
+    from unerring.pipeline.work import Work  # it imports Spark, which not every user of this module has
+
     source = Work.of(level, bounds)
     spark.dataSource.register(source)
     staged = spark.readStream.format(source.name()).load()
@@ -167,6 +168,8 @@ def seal_batch(
     def seal(frame: DataFrame, batch: int) -> None:
         own_settings(frame, {**SETTINGS, **shuffling.SETTINGS})
         if shuffled:
+            from unerring.pipeline.work import run_shuffled
+
             frame = by_partition(frame, level).mapInArrow(run_shuffled(level), STAGED)
         rows = frame.collect()
         if not rows:

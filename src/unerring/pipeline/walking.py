@@ -39,3 +39,18 @@ def walk(partition: Partition, interval: Interval, handed: Handed) -> Iterator[t
             if step + 1 < len(steps):
                 following = reader.submit(rows, step + 1)
             yield end_us, partition.run(end_us, tables)
+
+
+def advanced(
+    partition: Partition, interval: Interval, handed: Callable[[int], dict[Lane, pa.Table | None]]
+) -> tuple[dict[str, pa.Table], int]:
+    """Advance a partition through an interval; its outputs by stream, and how many rows it read."""
+    import pyarrow as pa
+
+    rows = 0
+    parts_of: dict[str, list[pa.Table]] = {}
+    for _, outputs in walk(partition, interval, handed):
+        for stream, table in outputs.items():
+            parts_of.setdefault(stream, []).append(table)
+        rows += partition.rows
+    return {stream: pa.concat_tables(parts) for stream, parts in parts_of.items()}, rows

@@ -23,7 +23,7 @@ from unerring.pipeline.requests import PlannerRequests
 from unerring.pipeline.shuffling import SHUFFLED, Handed, Interval, Reading, readings, split
 from unerring.pipeline.spreading import Lane, shuffled_lanes
 from unerring.pipeline.states import States, partition_at
-from unerring.pipeline.walking import nothing_handed, walk
+from unerring.pipeline.walking import advanced, nothing_handed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -149,18 +149,3 @@ def run_partition(
     States(level).keep(partition)
     _KEPT[level.address, level.name, bucket] = partition
     return answered(partition, interval.from_us, outputs, rows, interval.behind_us)
-
-
-def advanced(
-    partition: Partition, interval: Interval, handed: Callable[[int], dict[Lane, pa.Table | None]]
-) -> tuple[dict[str, pa.Table], int]:
-    """Advance a partition through an interval; its outputs by stream, and how many rows it read."""
-    import pyarrow as pa
-
-    rows = 0
-    parts_of: dict[str, list[pa.Table]] = {}
-    for _, outputs in walk(partition, interval, handed):
-        for stream, table in outputs.items():
-            parts_of.setdefault(stream, []).append(table)
-        rows += partition.rows
-    return {stream: pa.concat_tables(parts) for stream, parts in parts_of.items()}, rows

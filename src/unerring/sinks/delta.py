@@ -23,6 +23,7 @@ from unerring.model import (
     SchemaError,
     Stamp,
     StreamSchema,
+    require,
 )
 from unerring.sinks.port import ORDINAL_MAX, Overtaken, last_stamp, target_schema
 from unerring.sinks.record import SinkRecord
@@ -158,10 +159,8 @@ class DeltaTarget:
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
         """Errors of the library as ours. After each of them the driver opens the table again."""
-        try:
-            from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError
-        except ImportError:
-            raise ConfigError("Delta tables need deltalake; install it with: pip install 'unerring[sinks]'") from None
+        require("deltalake")
+        from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError
 
         name, to = self._record.name, self._record.to
         try:

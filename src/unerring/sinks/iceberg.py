@@ -19,6 +19,7 @@ from unerring.model import (
     SchemaError,
     Stamp,
     StreamSchema,
+    require,
 )
 from unerring.sinks.port import ORDINAL_MAX, Overtaken, last_stamp, target_schema
 from unerring.sinks.record import SinkRecord
@@ -153,11 +154,9 @@ class IcebergTarget:
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
         """Errors of the library as ours. After each of them the driver opens the table again."""
-        try:
-            from pyiceberg import exceptions
-            from requests import RequestException
-        except ImportError:
-            raise ConfigError("Iceberg tables need pyiceberg; install it with: pip install 'unerring[sinks]'") from None
+        require("pyiceberg")
+        from pyiceberg import exceptions
+        from requests import RequestException
 
         name, to = self._record.name, self._record.to
         try:

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from unerring.log import table_of
-from unerring.model import CallerError, ConfigError, HandshakeError, NetworkError, Stamp, StreamSchema
+from unerring.model import CallerError, ConfigError, HandshakeError, NetworkError, Stamp, StreamSchema, require
 from unerring.runtime import client_options, explain, greet, kafka_address
 from unerring.sinks.documents import documents, event_in, key_of, stamp_in
 from unerring.sinks.port import Overtaken, as_chunk, as_rows, last_stamp, target_schema
@@ -40,6 +40,7 @@ class KafkaTarget:
     """One partition of a topic."""
 
     def __init__(self, url: str, schema: StreamSchema, record: SinkRecord) -> None:
+        require("confluent_kafka")
         from confluent_kafka import Consumer, Producer, TopicPartition
 
         self._schema = schema

@@ -24,6 +24,7 @@ from unerring.model import (
     Stamp,
     StreamSchema,
     WorldError,
+    require,
 )
 from unerring.sinks.csv import decoded, encoded, plain
 from unerring.sinks.port import Overtaken, last_stamp
@@ -178,6 +179,7 @@ class PostgresTarget:
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
         """Errors of the driver as ours: what time may heal, and what it will not."""
+        require("psycopg")
         import psycopg
         from psycopg import errors
 

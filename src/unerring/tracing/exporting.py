@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from unerring.model import ConfigError
+from unerring.model import require
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
@@ -171,12 +171,8 @@ def _labels(inner: str) -> dict[str, str]:
 
 def _resource() -> Resource:
     """OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, completed."""
-    try:
-        from opentelemetry.sdk.resources import Resource
-    except ImportError:
-        raise ConfigError(
-            "OTEL_TRACES_EXPORTER or OTEL_METRICS_EXPORTER asks for OpenTelemetry, which is not installed; "
-            "pip install 'unerring[otel]', or unset them"
-        ) from None
+    require("opentelemetry.sdk", "unset OTEL_TRACES_EXPORTER and OTEL_METRICS_EXPORTER")
+    from opentelemetry.sdk.resources import Resource
+
     name = os.environ.get("OTEL_SERVICE_NAME", "") or SCOPE
     return Resource.create({"service.name": name, "process.pid": os.getpid()})

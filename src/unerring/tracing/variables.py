@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, MutableMapping
-from importlib.util import find_spec
 from typing import Final
 
 import msgspec
 
-from unerring.model import ConfigError
+from unerring.model import ConfigError, require
 
 EXPORTER: Final = "OTEL_TRACES_EXPORTER"
 METRICS: Final = "OTEL_METRICS_EXPORTER"
@@ -53,8 +52,8 @@ def ask_for(rate: float, environment: MutableMapping[str, str] | None = None) ->
     """Set the variables, for this process and all that it starts."""
     if not 0 <= rate <= 1:
         raise ConfigError(f"--trace {rate:g}: it is the share of traces that are kept; give a number from 0 to 1")
-    if rate and (find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None):
-        raise ConfigError("--trace needs OpenTelemetry, which is not installed; pip install 'unerring[otel]'")
+    if rate:
+        require("opentelemetry.sdk")
     variables = os.environ if environment is None else environment
     variables[EXPORTER] = OTLP if rate else "none"
     variables[SAMPLER] = "traceidratio"

@@ -14,7 +14,7 @@ from typing import Any, Final
 from unerring.log.store.answers import answered
 from unerring.log.store.client import ABSENT, Conflict, Got, count_requests
 from unerring.log.store.credentials import options_of
-from unerring.model import CallerError
+from unerring.model import CallerError, require
 
 _TOKEN: Final = "unerring"
 """The attribute with the token of its writer: `x-amz-meta-unerring` on S3."""
@@ -31,6 +31,7 @@ class Bucket:
     """One bucket, as `Client` asks for it. Nothing is connected before the first request."""
 
     def __init__(self, scheme: str, name: str) -> None:
+        require("obstore")
         self._scheme = scheme
         self._name = name
 

@@ -15,8 +15,7 @@ from unerring.pipeline.partition import Partition
 from unerring.pipeline.resident.handing import received
 from unerring.pipeline.resident.wire import Advance, Answered, Drop, End, Failed, Greet, Kept, Take, ToHub, ToTask, Wire
 from unerring.pipeline.states import States, partition_at
-from unerring.pipeline.walking import nothing_handed, walk
-from unerring.pipeline.work import advanced
+from unerring.pipeline.walking import advanced, nothing_handed, walk
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from unerring.model import SECOND_US, ConfigError, NetworkError, ProcessConfig, WorldError, check
+from unerring.model import SECOND_US, ConfigError, NetworkError, ProcessConfig, WorldError, check, require
 from unerring.runtime.kafka.address import CHANNEL, SCHEME, KafkaAddress, client_options, explain, greet, parse_kafka
 from unerring.runtime.kafka.positions import Extent, Topic
 from unerring.runtime.payloads import Message, PayloadConfig
@@ -84,6 +84,7 @@ def source_of(url: str) -> KafkaSource:
 
 def make_consumer(source: KafkaSource) -> Consumer:
     """A client that joins no group, commits nothing, and leaves it to us where to read on."""
+    require("confluent_kafka")
     from confluent_kafka import Consumer
 
     config = source.config

@@ -7,7 +7,7 @@ import json
 from collections import OrderedDict
 from typing import Any, Final
 
-from unerring.model import ConfigError, UnerringError
+from unerring.model import UnerringError, require
 from unerring.runtime.payloads.message import Record, Undecodable, not_decoded, sentence
 from unerring.runtime.payloads.registry import Registry, Schema
 
@@ -18,10 +18,9 @@ class Avro:
     """Reads Avro; parsed schemas are kept within a bound."""
 
     def __init__(self, registry: Registry) -> None:
-        try:
-            import fastavro
-        except ImportError:
-            raise ConfigError("format avro needs the library fastavro; install it: pip install fastavro") from None
+        require("fastavro")
+        import fastavro
+
         self._fastavro = fastavro
         self._registry = registry
         self._parsed: OrderedDict[int, Any] = OrderedDict()

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from unerring.model import ConfigError
+from unerring.model import require
 from unerring.runtime.payloads.message import Record, not_decoded, sentence
 from unerring.runtime.payloads.registry import Registry, Schema
 
@@ -27,10 +27,9 @@ class Protobuf:
     """Reads Protobuf; message classes are kept within a bound."""
 
     def __init__(self, registry: Registry) -> None:
-        try:
-            from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-        except ImportError:
-            raise ConfigError("format protobuf needs the library protobuf; install it: pip install protobuf") from None
+        require("google.protobuf")
+        from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
         self._descriptors = descriptor_pb2
         self._pools = descriptor_pool
         self._factory = message_factory

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from unerring.model import DiskError, WorldError
+from unerring.model import DiskError, WorldError, require
 
 TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS unerring_interaction (iid TEXT PRIMARY KEY, state TEXT NOT NULL,
@@ -274,10 +274,9 @@ class PostgresStore:
         self._ready = False
 
     async def _connect(self) -> Any:
-        try:
-            import psycopg
-        except ImportError:
-            raise WorldError("PostgreSQL needs psycopg; install it with: pip install 'unerring[postgres]'") from None
+        require("psycopg")
+        import psycopg
+
         try:
             connection = await psycopg.AsyncConnection.connect(self._dsn, autocommit=True)
         except psycopg.Error as error:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unerring.model import ConfigError, Inlet, Outlet, Who
+from unerring.model import ConfigError, Inlet, Outlet, Who, require
 from unerring.runtime.reports import Reports
 from unerring.runtime.transports.config import TransportConfig, TransportUrl, configured, parse_url
 from unerring.runtime.transports.lossy import Faults, LossyInlet, LossyOutlet
@@ -46,6 +46,8 @@ SCHEMES: Final[dict[str, str]] = {
     "corba": "unerring.runtime.transports.corba",
     "corba-pull": "unerring.runtime.transports.corba",
 }
+_LIBRARIES: Final = {"zmq": "zmq", "nats": "nats", "redis": "redis", "kafka": "confluent_kafka"}
+"""Of the schemes that need one which is not in the core."""
 
 
 def open_outlet(url: str, config: TransportConfig | None = None, reports: Reports | None = None) -> Outlet:
@@ -113,6 +115,8 @@ def _resolve(url: str, config: TransportConfig | None) -> tuple[Any, TransportUr
     module_name = SCHEMES.get(where.scheme)
     if module_name is None:
         raise ConfigError(f"{url!r}: there is no transport {where.scheme!r}; use one of {', '.join(SCHEMES)}")
+    if where.scheme in _LIBRARIES:
+        require(_LIBRARIES[where.scheme])
     module = importlib.import_module(module_name)
     own: frozenset[str] = getattr(module, "OPTIONS", frozenset())
     options = {name: value for name, value in where.options.items() if name not in own}
