@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
@@ -19,6 +20,13 @@ from tests.app.live_tree import LiveTree
 from tests.correlation.network import network
 
 SPEC = resources.files("unerring.correlation") / "spec"
+KINDS = {
+    "kill": "kill -9",
+    "stop": "SIGSTOP",
+    "cut one way": "partition, one way",
+    "cut both ways": "partition",
+    "host off": "partition of a host",
+}
 RULES = re.findall(r"^  (\w+) = TRUE$", (SPEC / "Replicas.cfg").read_text(), re.MULTILINE)
 
 
@@ -69,25 +77,31 @@ def test_the_benchmark_runs_small() -> None:
 
 
 @pytest.mark.timeout(3600)
-def test_a_hundred_failures_on_real_processes(tmp_path: Path) -> None:
+def test_a_hundred_failures_on_real_processes(seed: int, blows: Counter[str], tmp_path: Path) -> None:
     """Kill -9 and SIGSTOP of replicas of a three-level tree, f = 1, a hundred times; the verdict is clean."""
-    tree = LiveTree(tmp_path, events=5000, seed=1)
-    asyncio.run(tree.run(failures=100))
+    tree = LiveTree(tmp_path, events=5000, seed=seed)
+    try:
+        asyncio.run(tree.run(failures=100))
+    finally:
+        blows.update({"kill -9": tree.kills, "SIGSTOP": tree.stops})
     assert tree.violations() == []
     audit(tmp_path)
     assert tree.kills + tree.stops == 100
 
 
 @pytest.mark.timeout(3600)
-def test_a_hundred_failures_on_three_hosts(server: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_hundred_failures_on_three_hosts(
+    seed: int, blows: Counter[str], server: Callable[[str], Path], tmp_path: Path
+) -> None:
     """Kill -9, SIGSTOP, and partitions by nftables between network namespaces, symmetric and one-way; mutual TLS."""
     with network(server("ip"), server("nft"), "unerring", ("a", "b", "c")) as hosts:
-        tree = LiveHosts(tmp_path, hosts, events=5000, seed=1)
+        tree = LiveHosts(tmp_path, hosts, events=5000, seed=seed)
         tree.start()
         try:
             tree.run(failures=110)
         finally:
             tree.stop()
+            blows.update({KINDS[kind]: count for kind, count in tree.done.items()})
     assert tree.violations() == []
     audit(tree.data("a"))
     assert all(tree.done[kind] >= 5 for kind in ("kill", "stop", "cut one way", "cut both ways", "host off")), tree.done

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -160,7 +161,7 @@ def lags(moved: dict[str, list[list[float]]], after_s: float, until_s: float) ->
 
 
 @pytest.mark.timeout(3600)
-def test_each_host_in_turn_is_lost_for_good_and_replaced_by_an_empty_one(spread: Spread) -> None:
+def test_each_host_in_turn_is_lost_for_good_and_replaced_by_an_empty_one(spread: Spread, blows: Counter[str]) -> None:
     with spread.around():
         for host in "abc":
             spread.run(host)
@@ -174,6 +175,7 @@ def test_each_host_in_turn_is_lost_for_good_and_replaced_by_an_empty_one(spread:
             before = spread.on(host)
             sealed = len(spread.ask("numbers"))
             spread.hosts[host].lose()
+            blows["host lost"] += 1
             lost_s = time.monotonic()
             spread.ask("sealed", sealed + 15 * PER_S)
             lost[host] = lost_s, time.monotonic()

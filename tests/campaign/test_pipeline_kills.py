@@ -6,6 +6,7 @@ import importlib
 import random
 import signal
 import sys
+from collections import Counter
 from pathlib import Path
 from types import ModuleType
 
@@ -41,11 +42,12 @@ BLOWS = [
 
 
 @pytest.mark.timeout(7200)
-def test_sixty_kills_in_one_run_change_nothing(java: Path, tmp_path: Path) -> None:
+def test_sixty_kills_in_one_run_change_nothing(seed: int, blows: Counter[str], java: Path, tmp_path: Path) -> None:
     events = ROWS * 2 * len(BLOWS)
-    wanted = kills.undisturbed(tmp_path / "perfect", 11, events, ROWS)
-    level = kills.prepare(tmp_path / "killed", 11, events, ROWS)
+    wanted = kills.undisturbed(tmp_path / "perfect", seed, events, ROWS)
+    level = kills.prepare(tmp_path / "killed", seed, events, ROWS)
     hit = kills.storm(Path(level.address), CLUSTER, BLOWS, ROWS)
+    blows.update(f"kill -9 on Spark: {victim}" for victim, _ in hit)
     assert hit == BLOWS, "every window must be hit"
     assert kills.sealed_bytes(level) == wanted
 
@@ -90,11 +92,13 @@ APART = 12
 
 
 @pytest.mark.timeout(7200)
-def test_resident_tasks_executors_and_drivers_are_killed_and_nothing_changes(java: Path, tmp_path: Path) -> None:
+def test_resident_tasks_executors_and_drivers_are_killed_and_nothing_changes(
+    seed: int, blows: Counter[str], java: Path, tmp_path: Path
+) -> None:
     intervals = 3 * APART * len(RESIDENT_BLOWS)
-    rows, draw = 20, random.Random(12)
-    wanted = kills.undisturbed(tmp_path / "perfect", 12, rows * intervals, rows)
-    level = kills.prepare(tmp_path / "killed", 12, rows * intervals, rows)
+    rows, draw = 20, random.Random(seed)
+    wanted = kills.undisturbed(tmp_path / "perfect", seed, rows * intervals, rows)
+    level = kills.prepare(tmp_path / "killed", seed, rows * intervals, rows)
     data, left, sealed, asleep = Path(level.address), list(RESIDENT_BLOWS), 0, []
     while left:
         with kills.Driver(data, CLUSTER, rows, resident=True) as driver:
@@ -108,6 +112,7 @@ def test_resident_tasks_executors_and_drivers_are_killed_and_nothing_changes(jav
                     struck = driver.kill_at(kills.sealed_count, sealed, victim)
                 assert struck, f"the log came to its end before {len(left)} of the blows"
                 left.pop(0)
+                blows["SIGSTOP on Spark" if victim == "asleep" else f"kill -9 on Spark: {victim}"] += 1
                 if victim.startswith("driver's"):
                     break
                 for one in asleep[:-1]:  # the last one sleeps on until the next blow

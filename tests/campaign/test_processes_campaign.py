@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,18 +31,23 @@ def test_two_thousand_seeds(name: str) -> None:
 
 
 @pytest.mark.timeout(1800)
-def test_a_hundred_real_failures(tmp_path: Path) -> None:
-    with Cluster(tmp_path) as cluster:
-        torment(cluster, failures=100, seed=7)
+def test_a_hundred_real_failures(seed: int, blows: Counter[str], tmp_path: Path) -> None:
+    with Cluster(tmp_path, struck=blows) as cluster:
+        torment(cluster, failures=100, seed=seed)
         cluster.wait_settled(300)
         assert cluster.check() == []
 
 
 @pytest.mark.timeout(3600)
-def test_a_hundred_failures_with_partitions(server: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_hundred_failures_with_partitions(
+    seed: int, blows: Counter[str], server: Callable[[str], Path], tmp_path: Path
+) -> None:
     """Each node and the service on a host of its own, mutual TLS, partitions by nftables, kills and stops."""
     hosts = ("n0", "n1", "n2", "shop")
-    with network(server("ip"), server("nft"), "unproc", hosts) as joined, Cluster(tmp_path, network=joined) as cluster:
-        torment(cluster, failures=100, seed=8)
+    with (
+        network(server("ip"), server("nft"), "unproc", hosts) as joined,
+        Cluster(tmp_path, network=joined, struck=blows) as cluster,
+    ):
+        torment(cluster, failures=100, seed=seed)
         cluster.wait_settled(300)
         assert cluster.check() == []

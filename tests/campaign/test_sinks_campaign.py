@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,8 +18,9 @@ KILLS = 100
 Capture = pytest.CaptureFixture[str]
 
 
-def report(capsys: Capture, figures: dict[str, float]) -> None:
+def report(capsys: Capture, blows: Counter[str], figures: dict[str, float]) -> None:
     """What was seen, for the pages; what is wrong has failed before."""
+    blows["kill -9"] += KILLS
     with capsys.disabled():
         print(f"\n{figures}")
 
@@ -29,26 +31,28 @@ def postgres_server() -> Iterator[str]:
         yield dsn
 
 
-def test_postgresql(postgres_server: str, tmp_path: Path, capsys: Capture) -> None:
-    report(capsys, killed(PostgresPlace(postgres_server), tmp_path, KILLS, seed=11))
+def test_postgresql(postgres_server: str, tmp_path: Path, seed: int, blows: Counter[str], capsys: Capture) -> None:
+    report(capsys, blows, killed(PostgresPlace(postgres_server), tmp_path, KILLS, seed=seed))
 
 
-def test_delta(tmp_path: Path, capsys: Capture) -> None:
-    report(capsys, killed(DeltaPlace(str(tmp_path / "lake")), tmp_path, KILLS, seed=12))
+def test_delta(tmp_path: Path, seed: int, blows: Counter[str], capsys: Capture) -> None:
+    report(capsys, blows, killed(DeltaPlace(str(tmp_path / "lake")), tmp_path, KILLS, seed=seed))
 
 
-def test_delta_on_an_object_store(s3_bucket: str, tmp_path: Path, capsys: Capture) -> None:
-    report(capsys, killed(DeltaPlace(f"{s3_bucket}/lake"), tmp_path, KILLS, seed=13))
+def test_delta_on_an_object_store(
+    s3_bucket: str, tmp_path: Path, seed: int, blows: Counter[str], capsys: Capture
+) -> None:
+    report(capsys, blows, killed(DeltaPlace(f"{s3_bucket}/lake"), tmp_path, KILLS, seed=seed))
 
 
-def test_kafka(tmp_path: Path, capsys: Capture) -> None:
+def test_kafka(tmp_path: Path, seed: int, blows: Counter[str], capsys: Capture) -> None:
     with MockCluster() as cluster:
-        report(capsys, killed(KafkaPlace(cluster), tmp_path, KILLS, seed=15))
+        report(capsys, blows, killed(KafkaPlace(cluster), tmp_path, KILLS, seed=seed))
 
 
-def test_iceberg(s3: S3Server, tmp_path: Path, capsys: Capture) -> None:
-    report(capsys, killed(IcebergPlace(s3), tmp_path, KILLS, seed=14))
+def test_iceberg(s3: S3Server, tmp_path: Path, seed: int, blows: Counter[str], capsys: Capture) -> None:
+    report(capsys, blows, killed(IcebergPlace(s3), tmp_path, KILLS, seed=seed))
 
 
-def test_webhook(tmp_path: Path, capsys: Capture) -> None:
-    report(capsys, killed_webhook(tmp_path, KILLS, seed=16))
+def test_webhook(tmp_path: Path, seed: int, blows: Counter[str], capsys: Capture) -> None:
+    report(capsys, blows, killed_webhook(tmp_path, KILLS, seed=seed))

@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from unerring.night.division import PIECE_S, Division
 from unerring.night.findings import FINDINGS_MAX, SEEDS_KEPT_MAX, Findings
 from unerring.night.journal import Journal, Line, Night
 from unerring.night.parts import Part
-from unerring.night.piece import Found, carry_out
+from unerring.night.piece import Found, carry_out, runs_of
 from unerring.night.running import Spender
 
 COUNTING = Part("seeds", "counter:Counting")
@@ -227,7 +228,8 @@ def test_a_piece_says_what_it_did() -> None:
     assert hostile.found == ()
 
 
-def test_tests_that_fail_are_findings(tmp_path: Path) -> None:
+def test_tests_that_fail_are_findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     file = tmp_path / "test_some.py"
     file.write_text("def test_right(): pass\ndef test_wrong(): assert 1 == 2\n")
     trial = carry_out(Piece(Part("tests", str(file)), 0))
@@ -235,9 +237,35 @@ def test_tests_that_fail_are_findings(tmp_path: Path) -> None:
     [found] = trial.found
     assert "test_wrong" in found.what
     assert "assert 1 == 2" in found.text
+    assert "its runs are in" in found.text
     file.write_text("syntax error")
     [found] = carry_out(Piece(Part("tests", str(file)), 0)).found
     assert "test_some.py" in found.what or "pytest ended" in found.what
+
+
+BLOWS = """
+import json, os
+from pathlib import Path
+
+def test_kills():
+    assert os.environ["UNERRING_SEED"] == "77"
+    with Path(os.environ["UNERRING_BLOWS"]).open("a") as file:
+        for struck in ({"kill -9": 3}, {"kill -9": 1, "SIGSTOP": 2}):
+            file.write(json.dumps(struck) + chr(10))
+"""
+
+
+def test_tests_draw_from_the_nights_seed_and_their_blows_are_counted(tmp_path: Path) -> None:
+    part = Part("tests", str(tmp_path / "test_blows.py"))
+    (tmp_path / "test_blows.py").write_text(BLOWS)
+    trial = carry_out(Piece(part, 77))
+    assert trial.found == ()
+    assert trial.blows == {"SIGSTOP": 2, "kill -9": 4}
+    assert not runs_of(Piece(part, 77), os.getpid()).exists(), "only what fails is kept"
+    journal = Journal(tmp_path, Night("then", "1", 10, 1, 3))
+    for first in (77, 78):
+        journal.add(Line(Piece(part, first), trial, 1.0, ""))
+    assert report_of(Spender(journal, [part], {}), [part]).blows == {"SIGSTOP": 4, "kill -9": 8}
 
 
 def spent_until(spender: Spender, enough: object) -> Spender:

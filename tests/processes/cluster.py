@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -216,7 +217,10 @@ class Cluster:
     """Nodes and one service. `start`, `kill`, `pause` and `cut` are what a test does to them. With a network each has a
     host of its own and nodes speak mutual TLS; without, all are on loopback."""
 
-    def __init__(self, folder: Path, nodes: int = 3, network: Network | None = None) -> None:
+    def __init__(
+        self, folder: Path, nodes: int = 3, network: Network | None = None, struck: Counter[str] | None = None
+    ) -> None:
+        """`struck`: counts how often each kind of fault struck."""
         self.folder = folder
         self.network = network
         self.names = [f"n{number}" for number in range(nodes)]
@@ -226,7 +230,11 @@ class Cluster:
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.wanted: list[str] = []
         self.started_ns: dict[str, int] = {}
-        self.failures = 0
+        self.struck = Counter() if struck is None else struck
+
+    @property
+    def failures(self) -> int:
+        return self.struck.total()
 
     def __enter__(self) -> Cluster:
         if self.network is not None:
@@ -286,20 +294,20 @@ class Cluster:
 
     def kill(self, name: str) -> None:
         """As by kill -9; it comes back by `start`."""
-        self.failures += 1
+        self.struck["kill -9"] += 1
         process = self.running.pop(name)
         process.kill()
         process.wait()
 
     def pause(self, name: str, stopped: bool) -> None:
         """As by SIGSTOP and SIGCONT."""
-        self.failures += int(stopped)
+        self.struck["SIGSTOP"] += int(stopped)
         self.running[name].send_signal(signal.SIGSTOP if stopped else signal.SIGCONT)
 
     def cut(self, name: str, off_from: list[str], both: bool) -> None:
         """Partition by nftables: what these send to `name` is dropped; both: nor does it reach them."""
         assert self.network is not None, "cuts need hosts of their own"
-        self.failures += 1
+        self.struck["partition" if both else "partition, one way"] += 1
         for other in off_from:
             self.network.cut(name, other, both)
 

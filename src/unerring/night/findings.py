@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from unerring.night.parts import Part
-from unerring.night.piece import Found
+from unerring.night.piece import SEED, Found
 
 SEEDS_KEPT_MAX: Final = 20
 FINDINGS_MAX: Final = 500
@@ -44,7 +44,7 @@ class Finding(msgspec.Struct):
             case "mutants":
                 words = ["unerring", "simulate", self.part.subject, "--mutants", "--from", seed]
             case "tests":
-                words = ["python", "-m", "pytest", self.part.subject]
+                words = ["env", f"{SEED}={seed}", "python", "-m", "pytest", self.part.subject]
             case "fuzz":  # what showed it names the input too
                 words = ["python", "-m", "tests.fuzz.run", self.part.subject.rpartition("/")[2], "--seed", seed]
             case _:

@@ -6,8 +6,12 @@ hangs, or died.
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +25,10 @@ from unerring.simulation import catch, encode_schedule, pour, run, schedule_of, 
 
 TEXT_CHARS_MAX: Final = 4_000
 SHRINK_RUNS_MAX: Final = 100
+SEED: Final = "UNERRING_SEED"
+"""For tests: where what they draw begins."""
+BLOWS: Final = "UNERRING_BLOWS"
+"""For tests: the file to which they add how often each kind of fault struck, an object of JSON a line."""
 HOSTILE_MESSAGES: Final = 2_000
 _TESTS_FAILED: Final = 1
 
@@ -63,6 +71,8 @@ class Trial(msgspec.Struct, frozen=True):
     """How many seeds a mutant needed."""
     schedule: str = ""
     """The fewest faults."""
+    blows: dict[str, int] = {}
+    """How often each kind of fault struck real processes."""
 
 
 class Begins(msgspec.Struct, frozen=True, tag=True):
@@ -159,17 +169,42 @@ def _fuzz(piece: Piece) -> Trial:
     return Trial(fuzzed.inputs, found=fuzzed.found)
 
 
+def runs_of(piece: Piece, process: int) -> Path:
+    """The folder of what the tests of a piece do in a process. A short name: sockets lie in it."""
+    return Path(tempfile.gettempdir()) / f"unerring-night-{process}-{piece.first % 1_000_000_007}"
+
+
 def _tests(piece: Piece) -> Trial:
-    """A file of tests, by pytest: real processes, servers, disks and Spark."""
+    """A file of tests, by pytest: real processes, servers, disks and Spark. What fails keeps its folder."""
+    home = runs_of(piece, os.getpid())
+    shutil.rmtree(home, ignore_errors=True)  # of another process that had this number
+    home.mkdir(mode=0o700)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-rf"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-rf", piece.part.subject],
+        [*command, "--basetemp", str(home / "runs"), piece.part.subject],
         capture_output=True,
         text=True,
         errors="replace",
+        env={**os.environ, SEED: str(piece.first), BLOWS: str(home / "blows")},
     )
+    trial = _judged(piece, done, f"its runs are in {home / 'runs'}; unerring status, audit and dashboard read them")
+    blows = _blows(home / "blows")
+    if not trial.found:
+        shutil.rmtree(home)
+    return msgspec.structs.replace(trial, blows=blows)
+
+
+def _blows(told: Path) -> dict[str, int]:
+    struck: Counter[str] = Counter()
+    for line in told.read_text().splitlines() if told.exists() else ():
+        struck.update(msgspec.json.decode(line, type=dict[str, int]))
+    return dict(sorted(struck.items()))
+
+
+def _judged(piece: Piece, done: subprocess.CompletedProcess[str], where: str) -> Trial:
     said = done.stdout.splitlines()
     failed = [line.removeprefix("FAILED ") for line in said if line.startswith(("FAILED ", "ERROR "))]
-    text = "\n".join(said)[-TEXT_CHARS_MAX:]
+    text = f"{where}\n" + "\n".join(said)[-TEXT_CHARS_MAX:]
     found = [Found(piece.first, f"failed: {line.partition(' - ')[0]}", text) for line in failed]
     if done.returncode not in (0, _TESTS_FAILED) or (done.returncode and not found):
         found = [Found(piece.first, f"pytest ended with {done.returncode}", text + done.stderr[-TEXT_CHARS_MAX:])]

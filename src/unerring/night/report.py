@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -53,6 +54,8 @@ class Report(msgspec.Struct):
     tests: int
     inputs: int
     """Of the fuzzer."""
+    blows: dict[str, int]
+    """How often each kind of fault struck real processes."""
     rows: list[Row]
     mutants: list[Zoo]
     findings: list[dict[str, Any]]
@@ -70,8 +73,10 @@ def report_of(spender: Spender, parts: Sequence[Part]) -> Report:
         if part.kind == "mutants"
         for mutant in scenario_of(part.subject).mutants.values()
     }
+    blows: Counter[str] = Counter()
     for line in journal.lines():
         piece, trial = line.piece, line.trial
+        blows.update(trial.blows)
         row = rows.setdefault(piece.part.name, Row(piece.part.name, first_seed=journal.night.first_seed(piece.part)))
         row.seconds += line.seconds
         if piece.shrinks:
@@ -103,6 +108,7 @@ def report_of(spender: Spender, parts: Sequence[Part]) -> Report:
         sum(row.virtual_h for row in searched),
         sum(row.tried for row in rows.values() if row.part.startswith("tests:")),
         sum(row.tried for row in rows.values() if row.part.startswith("fuzz:")),
+        dict(sorted(blows.items())),
         list(rows.values()),
         list(zoo.values()),
         [_told(finding) for finding in spender.findings.by_id.values()],
@@ -179,6 +185,8 @@ def _page(report: Report) -> str:
                 for row in report.rows
             ],
         ),
+        "<h2>Faults of real processes</h2><p>In the long tests: how often each struck.</p>",
+        _table(["fault", "times"], [[fault, times] for fault, times in report.blows.items()]),
         "<h2>Mutants</h2><p>Machines that are broken on purpose: each must be caught within its seeds.</p>",
         _table(
             ["scenario", "mutant", "tried", "caught", "seeds needed, mean", "most", "allowed"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from unerring.night.division import Division
 from unerring.night.findings import Finding, Findings
 from unerring.night.journal import Journal, Line
 from unerring.night.parts import Part
-from unerring.night.piece import Begins, Ends, Found, Piece, Trial
+from unerring.night.piece import Begins, Ends, Found, Piece, Trial, runs_of
 
 HANG_S: Final = 300.0
 """A seed that takes longer hangs."""
@@ -181,6 +182,7 @@ class Spender:
             with self._lock:
                 del self._processes[process.pid]
         if trial is None and self._over.is_set():
+            shutil.rmtree(runs_of(piece, process.pid), ignore_errors=True)
             raise _Stopped
         seconds = time.monotonic() - began_s
         at = datetime.now(UTC).isoformat(timespec="seconds")
