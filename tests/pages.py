@@ -81,12 +81,14 @@ def run_page(page: str, markdown: str, folder: Path) -> None:
 
 @contextmanager
 def _own_modules(folder: Path) -> Iterator[None]:
-    """A page's modules are its own: whatever others loaded under the same names is put aside meanwhile."""
-    path, loaded = list(sys.path), dict(sys.modules)
+    """A page's modules and variables are its own: modules that others loaded under the same names are put aside."""
+    path, loaded, environment = list(sys.path), dict(sys.modules), dict(os.environ)
     try:
         yield
     finally:
         sys.path[:] = path
+        os.environ.clear()
+        os.environ.update(environment)
         for name, module in list(sys.modules.items()):
             file = getattr(module, "__file__", None)
             if file is not None and folder in Path(file).parents:

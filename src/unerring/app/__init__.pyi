@@ -31,6 +31,7 @@ from .demo.mutants import MUTANTS as MUTANTS
 from .demo.screen import Screen as Screen, print_verdict as print_verdict
 from .doctor import ERROR as ERROR, Asked as Asked, Finding as Finding, examine as examine
 from .duckdb_tables import DuckTables as DuckTables
+from .erasing import Erased as Erased, erase_key as erase_key
 from .feeds import Feeds as Feeds, check_channels as check_channels
 from .folder import address_in as address_in, check_run as check_run, remember as remember
 from .learned import (

@@ -154,6 +154,7 @@ class App:
         name: str = "",
         every: timedelta | int | str | None = None,
         rows: int | None = None,
+        secrets: bool = False,
     ) -> App:
         """`app.deliver("overheating", to="delta:s3://lake/overheating")`: a run brings each situation there once.
 
@@ -162,11 +163,12 @@ class App:
         - `name`: of the sink, by default the situation's.
         - `every`: the pause between two commits, such as "5s"; by default 1 s for tables of files, else none.
         - `rows`: how many rows a commit has at most.
+        - `secrets`: whether the target gets the values of secret columns; by default NULL stands there.
         """
         from unerring.app.delivering import declare
         from unerring.app.reactions import output_of
 
-        self.sinks.append(declare(self, output_of(self, situation), to, name, every, rows))
+        self.sinks.append(declare(self, output_of(self, situation), to, name, every, rows, secrets))
         return self
 
     def situations(self, name: str, *, data: Where = DATA, reader: str = "main", follow: bool = True) -> Situations:

@@ -22,10 +22,12 @@ from unerring.pipeline import (
     Bounds,
     Counted,
     Edition,
+    Erasures,
     Judged,
     JudgedRule,
     Reference,
     Scope,
+    Unknowable,
     agreed_levels,
     bounds_of,
     delivered_chain,
@@ -132,11 +134,14 @@ class Audit:
         self._check_versions(reference)
         ends = bounds_of(list(self._primary.values()), self.through_us) or (0, 0)
         verdicts: list[RuleVerdict] = []
+        made = {one.schema.name: (one.level, one.plan) for one in reference.judged}
+        erasures = Erasures(self.log, made, self.through_us)
         for one in reference.judged:
             say(f"comparing {one.schema.name}")
             scope = Scope(*ends, min(self.through_us, reached[one.level.name], one.judged.until_us))
-            verdicts += self._verdicts(spark, one, scope)
-            verdicts += self._delivered(one, scope, say)
+            unknowable = erasures.of(one.schema.name)
+            verdicts += self._verdicts(spark, one, scope, unknowable)
+            verdicts += self._delivered(one, scope, unknowable, say)
         accounts, violations, events = [], [], {}
         for name in self._primary:
             say(f"the account of {name}")
@@ -162,14 +167,16 @@ class Audit:
             line.violations,
         )
 
-    def _verdicts(self, spark: SparkSession, one: JudgedRule, scope: Scope) -> list[RuleVerdict]:
+    def _verdicts(
+        self, spark: SparkSession, one: JudgedRule, scope: Scope, unknowable: Unknowable
+    ) -> list[RuleVerdict]:
         """Judge the engine that delivered the stream; in a stream that none delivered, everything is missing."""
         level, plan, schema, judged = one.level, one.plan, one.schema, one.judged
         verdicts: list[RuleVerdict] = []
         sealed = delivered_chain(self.levels[0], schema)
         live = ran_live(self.place, schema.name)
         if sealed is not None and not live:
-            verdicts.append(judge_stream(spark, level, plan, sealed, judged, scope, "spark"))
+            verdicts.append(judge_stream(spark, level, plan, sealed, judged, scope, "spark", None, unknowable))
         if live:
             known = None
             if schema.name not in self._live:
@@ -177,13 +184,15 @@ class Audit:
                 self._live[schema.name], known = as_chain(self.place, schema, live_log, level.buckets)
             if not judged.notes and len(self._editions) == 1:
                 judged = Judged(TIME_MIN, (), judged.until_us)
-            verdicts.append(judge_stream(spark, level, plan, self._live[schema.name], judged, scope, "live", known))
+            verdicts.append(
+                judge_stream(spark, level, plan, self._live[schema.name], judged, scope, "live", known, unknowable)
+            )
         if not verdicts:
             empty = EventLog(join(level.address, "nothing")).create(schema, level.buckets)
-            verdicts.append(judge_stream(spark, level, plan, empty, judged, scope, "spark"))
+            verdicts.append(judge_stream(spark, level, plan, empty, judged, scope, "spark", None, unknowable))
         return verdicts
 
-    def _delivered(self, one: JudgedRule, scope: Scope, say: Say) -> Iterator[RuleVerdict]:
+    def _delivered(self, one: JudgedRule, scope: Scope, unknowable: Unknowable, say: Say) -> Iterator[RuleVerdict]:
         """Judge the targets of the stream's sinks. An address that the app declares may have a password, which the
         run's store has not."""
         declared = {sink.name: sink.to for sink in self.app.sinks}
@@ -192,7 +201,7 @@ class Audit:
                 say(f"reading the target of sink {name}")
                 target = open_target(address_of(declared.get(name, record.to)), one.schema, record, self.place.store)
                 try:
-                    yield judge_sink(one.level, one.plan, target, one.schema.name, one.judged, scope, name)
+                    yield judge_sink(one.level, one.plan, target, record, one.judged, scope, unknowable)
                 finally:
                     target.close()
 

@@ -55,6 +55,7 @@ class Sink(msgspec.Struct, frozen=True):
     to: str
     every_s: float | None = None
     rows_max: int | None = None
+    secrets: bool = False
 
     def config(self, place: Place, address: Address) -> DeliveryConfig:
         """The bounds of its delivery. Tables get fewer and larger commits than databases."""
@@ -73,11 +74,18 @@ _EVERY_S: Final = {"delta": 1.0, "iceberg": 1.0}
 
 
 def declare(
-    app: App, stream: StreamSchema, to: str, name: str, every: timedelta | int | str | None, rows: int | None
+    app: App,
+    stream: StreamSchema,
+    to: str,
+    name: str,
+    every: timedelta | int | str | None,
+    rows: int | None,
+    secrets: bool,
 ) -> Sink:
     """A sink of the app, checked as far as that is possible without its target."""
     address_of(to)
-    sink = Sink(name or stream.name, stream.name, to, None if every is None else to_duration_us(every) / 1e6, rows)
+    every_s = None if every is None else to_duration_us(every) / 1e6
+    sink = Sink(name or stream.name, stream.name, to, every_s, rows, secrets)
     DeliveryConfig(every_s=sink.every_s or 0.0, rows_max=rows or 1)
     for other in app.sinks:
         if other.name == sink.name:
@@ -95,10 +103,11 @@ def sink_deliveries(place: Place, sinks: Sequence[Sink], app: App | None, say: C
 
 def _delivery(place: Place, sink: Sink, app: App | None, say: Callable[[str], Any]) -> Delivery:
     address = address_of(sink.to)
-    record = register(place.store, sink.name, sink.stream, str(address))
+    record = register(place.store, sink.name, sink.stream, str(address), secrets=sink.secrets)
     log = place.log
     made = {schema.name: schema for schema in app.outputs} if app is not None else {}
     chain = log.create(made[sink.stream], app.buckets) if app and sink.stream in made else log.chain(sink.stream)
+    chain.objects.veiled = not record.secrets
     opening = partial(open_target, address, chain.schema, record, place.store)
     return Delivery(chain, record, opening, sink.config(place, address), say)
 

@@ -71,7 +71,10 @@ class When:
         app, name = self._app, self._schema.name
         self._know(process)
         columns = {column.name: column for column in self._schema.columns}
-        given = given or {variable: variable for variable in process.types if variable in columns}
+        hidden = self._schema.secret
+        given = given or {
+            variable: variable for variable in process.types if variable in columns and variable not in hidden
+        }
         if not given:
             example = f'{next(iter(process.types), "variable")}="{next(iter(columns))}"'
             raise ConfigError(
@@ -81,6 +84,11 @@ class When:
         for variable, column in given.items():
             if column not in columns:
                 raise ConfigError(f"app {app.name}: {name} has no column {column!r}; it has {', '.join(columns)}")
+            if column in hidden:
+                raise ConfigError(
+                    f"app {app.name}: {name}.{column} is secret, and the state of a process is kept and shown; give "
+                    f"{process.name} the key, and let the action that needs the value look it up"
+                )
             self._check(process, variable, column, columns[column].type)
         reaction = Reaction(name, process.name, tuple(sorted(given.items())))
         if any((old.situation, old.process) == (name, process.name) for old in app.reactions):

@@ -19,7 +19,8 @@ from unerring.audit import Certificate
 from unerring.log import Chain, Roots, events_of, judge_head
 from unerring.matching import Router, oracle
 from unerring.model import TIME_MIN, Event, Key, UnerringError
-from unerring.rules import OperatorPlan, Plan, StoredPlan, restored
+from unerring.pipeline import columns_erasable, touched_keys
+from unerring.rules import Input, OperatorPlan, Plan, StoredPlan, restored
 
 SHOWN_MAX: Final = 20
 """So many differences of a rule are described."""
@@ -94,6 +95,10 @@ def _compare(
     keys: dict[Key, None] = {}
     for event in _events(inputs, through_us):
         keys.update(dict.fromkeys(key for _, key in router.route(event)))
+    gone = _erased_keys(plan, inputs, through_us, place.log.chain(stream))
+    if gone:
+        outcome.notes.append(f"{stream}: {len(gone):,} keys are not recomputed: values were erased with them")
+        keys = {key: None for key in keys if key not in gone}
     chosen = set(keys)
     if sample is not None and len(keys) > sample:
         chosen = set(random.Random(seed).sample(list(keys), sample))
@@ -101,10 +106,10 @@ def _compare(
     rows = oracle.merged(taken, ranks, through_us)
     outputs = [one for one in oracle.outputs_of(plan, rows, through_us) if one.key in chosen and one.stream == stream]
     [schema] = [schema for schema in plan.outputs if schema.name == stream]
-    if len(chosen) < len(keys) and any(_key(one.payload, schema.key) != one.key for one in outputs):
+    whole = not gone and len(chosen) == len(keys)
+    if not whole and any(_key(one.payload, schema.key) != one.key for one in outputs):
         outcome.notes.append(f"{stream}: its situations do not name the rule's key; recompute all keys (--all)")
         return
-    whole = len(chosen) == len(keys)
     perfect = Counter((one.time, _text(one.payload)) for one in outputs)
     delivered = Counter(
         (event.stamp.time, _text(event.payload))
@@ -116,6 +121,18 @@ def _compare(
     lacking, false = sorted((perfect - delivered).elements()), sorted((delivered - perfect).elements())
     outcome.differences += [f"{stream}: the log lacks a situation at {when}" for when, _ in lacking[:SHOWN_MAX]]
     outcome.differences += [f"{stream}: the log has a false situation at {when}" for when, _ in false[:SHOWN_MAX]]
+
+
+def _erased_keys(plan: Plan, inputs: dict[str, Chain], through_us: int, delivered: Chain) -> set[Key]:
+    """The rule's keys of which values were erased, of what it reads or of what it found."""
+    gone: set[Key] = set()
+    for source in plan.inputs:
+        columns = columns_erasable(plan, source)
+        if columns:
+            gone |= touched_keys(inputs[source.schema.name], source, columns, through_us)
+    secret = list(delivered.schema.secret)
+    found = Input(delivered.schema, delivered.schema.key)
+    return gone | (touched_keys(delivered, found, secret, through_us) if secret else set())
 
 
 def _text(payload: dict[str, Any]) -> bytes:

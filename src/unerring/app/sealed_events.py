@@ -15,7 +15,8 @@ from unerring.model import TIME_MAX, CallerError, ColumnType, Event
 class SealedEvents:
     """The situations of a run, or the events of the streams that are named."""
 
-    def __init__(self, where: Where, streams: Sequence[str] = ()) -> None:
+    def __init__(self, where: Where, streams: Sequence[str] = (), *, secrets: bool = False) -> None:
+        """`secrets`: with the values of secret columns, which are NULL otherwise."""
         place = place_of(where)
         log = place.log
         names = log.streams()
@@ -23,7 +24,7 @@ class SealedEvents:
             if name not in names:
                 raise CallerError(f"{place} has no stream {name!r}; it has {', '.join(names) or 'none'}")
         wanted = streams or [name for name in _situations_of(place) if name in names]
-        self._chains = [log.chain(name) for name in wanted]
+        self._chains = [log.chain(name) if secrets else log.veiled(name) for name in wanted]
         self.times = {
             chain.name: frozenset(c.name for c in chain.schema.columns if c.type is ColumnType.TIME)
             for chain in self._chains

@@ -63,9 +63,9 @@ class Travel:
         self.past = Past(status.app, status.place)
         log = status.place.log
         declared = [schema.name for schema in status.app.streams if log.declaration(schema.name) is not None]
-        self._sources = [log.chain(name) for name in declared]
+        self._sources = [log.veiled(name) for name in declared]
         outputs = [schema.name for schema in status.app.outputs if log.declaration(schema.name) is not None]
-        self._chains = [*self._sources, *(log.chain(name) for name in outputs)]
+        self._chains = [*self._sources, *(log.veiled(name) for name in outputs)]
         self._clocks = Clocks(self._sources)
 
     # --- when ---

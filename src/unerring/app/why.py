@@ -15,7 +15,7 @@ from unerring.app.place import Where, place_of
 from unerring.audit import EVENTS_MAX, making
 from unerring.log import Chain, events_of
 from unerring.matching import Router, Row, window_of
-from unerring.model import TIME_MAX, CallerError, Event, Stamp
+from unerring.model import TIME_MAX, CallerError, Event, Stamp, shown
 from unerring.pipeline import rows_before, rows_near
 from unerring.rules import Plan, WindowPlan
 
@@ -32,14 +32,15 @@ INT_MAX: Final = (1 << 53) - 1
 """Pages that read JSON round larger integers; these are written as text."""
 
 
-def event_document(event: Event) -> dict[str, Any]:
-    """An event for a page or a script."""
+def event_document(event: Event, *, secrets: bool = False) -> dict[str, Any]:
+    """An event for a page or a script; with the values of secret columns only for who asked for them."""
+    payload = event.payload if secrets else shown(event.stream, event.payload)
     return {
         "stream": event.stream,
         "time_us": event.stamp.time,
         "ordinal": event.stamp.ordinal,
         "key": [plain(value) for value in event.key],
-        "payload": {name: plain(value) for name, value in event.payload.items()},
+        "payload": {name: plain(value) for name, value in payload.items()},
     }
 
 

@@ -6,7 +6,9 @@ as the rule looks, and tells where each attempt ended; what ended it is tried (`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from unerring.app.past import Past
@@ -14,7 +16,7 @@ from unerring.app.place import Where
 from unerring.app.why import event_document, plain
 from unerring.audit import moment
 from unerring.matching import Attempt, Output, Reason, why_not
-from unerring.model import RuleError
+from unerring.model import SECRET, RuleError, shown
 from unerring.rules import OperatorPlan, Plan
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 ATTEMPTS_MAX: Final = 50
 """So many attempts are given; the count is that of all."""
 BOUND_MAX: Final = 30
+_WORD: Final = re.compile(r"\w+")
 
 
 class WhyNot:
@@ -58,7 +61,7 @@ class WhyNot:
             "complete": seen.complete,
             "events": len(seen.rows),
             "found": [
-                {"stream": one.stream, "time_us": one.time, "payload": {n: plain(v) for n, v in one.payload.items()}}
+                {"stream": one.stream, "time_us": one.time, "payload": _plainly(one.stream, one.payload)}
                 for one in sorted(outputs, key=lambda one: -one.time)[:ATTEMPTS_MAX]
             ],
             "count": len(attempts),
@@ -67,8 +70,13 @@ class WhyNot:
         }
 
 
+def _plainly(stream: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: plain(value) for name, value in shown(stream, payload).items()}
+
+
 def attempt_document(attempt: Attempt, plan: Plan, past: Past) -> dict[str, Any]:
     """An attempt for a page or a script."""
+    attempt = _without_secrets(attempt, plan)
     return {
         "outcome": attempt.outcome,
         "steps": attempt.steps,
@@ -81,6 +89,22 @@ def attempt_document(attempt: Attempt, plan: Plan, past: Past) -> dict[str, Any]
         "reasons": [_reason_document(reason, plan, past) for reason in attempt.reasons],
         "text": sentence(attempt),
     }
+
+
+def _without_secrets(attempt: Attempt, plan: Plan) -> Attempt:
+    """The same without what conditions read of secret columns."""
+    hidden = {column for source in plan.inputs for column in source.schema.secret}
+    if not hidden:
+        return attempt
+    reasons = [
+        replace(reason, terms=tuple(replace(term, values=_veiled(term.values, hidden)) for term in reason.terms))
+        for reason in attempt.reasons
+    ]
+    return replace(attempt, reasons=tuple(reasons))
+
+
+def _veiled(values: tuple[tuple[str, object], ...], hidden: set[str]) -> tuple[tuple[str, object], ...]:
+    return tuple((text, SECRET if hidden.intersection(_WORD.findall(text)) else value) for text, value in values)
 
 
 def _reason_document(reason: Reason, plan: Plan, past: Past) -> dict[str, Any]:

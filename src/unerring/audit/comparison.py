@@ -45,10 +45,13 @@ class Stretch(msgspec.Struct):
     bins_delivered: list[int] = []
     bins_perfect: list[int] = []
     bins_wrong: list[int] = []
+    erased: int = 0
+    """Delivered situations that are not compared, since what they are made of was erased."""
 
     def add(self, other: Stretch) -> None:
         self.delivered += other.delivered
         self.perfect += other.perfect
+        self.erased += other.erased
         for finding in other.findings:
             if sum(known.promise == finding.promise for known in self.findings) < WITNESSES_MAX:
                 self.findings.append(finding)

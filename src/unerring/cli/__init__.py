@@ -60,6 +60,8 @@ COMMANDS: dict[str, str] = {
     "query": "Run SQL with MATCH_RECOGNIZE on files and print the rows as JSON lines.",
     "capacity": "Compute what a load needs (messages, bytes, state, storage, cores) and what saturates first.",
     "certs": "Create certificates for mutual TLS, each for a role and a name.",
+    "keys": "Make, show and rotate the ring of keys that encrypts secret columns.",
+    "erase": "Erase the secret values of one key of a stream, for ever.",
     "policy": "Check a policy; explain why somebody may or may not do something.",
 }
 

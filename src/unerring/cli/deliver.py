@@ -25,6 +25,9 @@ def command(
         ),
     ] = "",
     name: Annotated[str, typer.Option(help="The sink's name; by default the stream's.")] = "",
+    secrets: Annotated[
+        bool, typer.Option("--secrets", help="With --to: deliver the values of secret columns, too, and not NULL.")
+    ] = False,
     follow: Annotated[bool, typer.Option("--follow", help="Go on with what is sealed later, until Ctrl-C.")] = False,
     rewind: Annotated[
         str,
@@ -70,7 +73,7 @@ def command(
         raise CallerError("--stream and --to go together: which stream, and where to")
     loaded = None
     if to:
-        sinks = [Sink(name or stream, stream, to)]
+        sinks = [Sink(name or stream, stream, to, secrets=secrets)]
     else:
         loaded = load(app or address_in(place))
         sinks = [sink for sink in loaded.sinks if not name or sink.name == name]

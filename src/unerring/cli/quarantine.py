@@ -33,6 +33,10 @@ def show(
     stream: Stream = None,
     reason: Why = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Show at most this many.")] = None,
+    secrets: Annotated[
+        bool,
+        typer.Option("--secrets", help="Show the bytes of streams with secret columns, too; this needs their keys."),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON lines, to be corrected and passed to `replay --from`.")
     ] = False,
@@ -42,7 +46,7 @@ def show(
     With --json each line also has `row`, the event's time and columns as far as they can be decoded, to be corrected.
     """
     shown = 0
-    for one in islice(_held(run, stream, reason), limit):
+    for one in islice(_held(run, stream, reason, secrets), limit):
         shown += 1
         if as_json:
             sys.stdout.write(msgspec.json.encode(one).decode() + "\n")
@@ -82,7 +86,7 @@ def replay(
     Times("time", zone=zone)  # a sentence, if there is no such zone
     log = place_of(run).log
     by_stream: dict[str, list[Held]] = {}
-    for one in _held(run, stream, reason) if corrected is None else _read(corrected, stream, reason):
+    for one in _held(run, stream, reason, True) if corrected is None else _read(corrected, stream, reason):
         by_stream.setdefault(one.stream, []).append(one)
     if not by_stream and not as_json:
         typer.echo("there is nothing to replay")
@@ -107,7 +111,7 @@ def _tell(done: Returned, as_json: bool) -> None:
         typer.echo(f"{one.producer}, {one.epoch}, {one.sequence} stays: {one.reason}: {one.detail}")
 
 
-def _held(run: str, streams: list[str] | None, reasons: list[str] | None) -> Iterator[Held]:
+def _held(run: str, streams: list[str] | None, reasons: list[str] | None, secrets: bool) -> Iterator[Held]:
     from unerring.app import check_run, place_of
     from unerring.log import held
 
@@ -117,7 +121,7 @@ def _held(run: str, streams: list[str] | None, reasons: list[str] | None) -> Ite
     for name in streams or log.store.names(""):
         if streams and name not in log.store.names(""):
             raise CallerError(f"there is no stream or rule {name!r} in {run}; it has {', '.join(log.store.names(''))}")
-        yield from (one for one in held(log, name) if not wanted or one.reason.value in wanted)
+        yield from (one for one in held(log, name, secrets=secrets) if not wanted or one.reason.value in wanted)
 
 
 def _read(path: Path, streams: list[str] | None, reasons: list[str] | None) -> Iterator[Held]:

@@ -130,7 +130,7 @@ class Topology(ClusterConfig, frozen=True, forbid_unknown_fields=True):
                 del node["shard"], node["shards"]
         del named["upgrade"], named["origin"]
         for schema in named["streams"]:
-            del schema["lateness_us"], schema["idle_after_us"], schema["added"]
+            del schema["lateness_us"], schema["idle_after_us"], schema["added"], schema["secret"]
         if not self.parts:
             del named["parts"]
         return fingerprint_of(type(self).__name__, named)

@@ -3,6 +3,7 @@
 from unerring.log.buckets import BUCKETS_MAX, Spread, bucket_of, buckets_of
 from unerring.log.chain import REACHED, Chain, Sealed
 from unerring.log.compaction import CompactionConfig, Compactor, compact, merge, plan
+from unerring.log.encryption import PREFIX, decrypt_bytes, encrypt_bytes, erased_rows, is_encrypted, row_keys
 from unerring.log.epochs import Epochs, Incarnation
 from unerring.log.eventlog import BUCKETS, EventLog
 from unerring.log.files import guess_schema
@@ -10,6 +11,17 @@ from unerring.log.index import BASE, COMPACTED, INDEX, Base, Entry, Removed, Spa
 from unerring.log.ingest import IngestConfig, Ingested, ingest
 from unerring.log.intakes import INTAKE, Intake, Intakes, TakenFile, files_taken, producer_of, waiting
 from unerring.log.intaking import Intaker, Means, Overtaken, Watermark
+from unerring.log.keys import (
+    VARIABLE as KEYS_VARIABLE,
+    Keys,
+    MissingKey,
+    erase,
+    new_ring,
+    read_ring,
+    ring_path,
+    rotate,
+    the_ring,
+)
 from unerring.log.lanes import Lanes, ProducerState
 from unerring.log.merging import Cut, Merge, Rows
 from unerring.log.objects import SEGMENTS
@@ -88,9 +100,11 @@ __all__ = [
     "CORRUPT",
     "INDEX",
     "INTAKE",
+    "KEYS_VARIABLE",
     "NOTHING",
     "ORIGIN_COLUMNS",
     "PARTS",
+    "PREFIX",
     "QUARANTINE",
     "REACHED",
     "SEGMENTS",
@@ -118,6 +132,7 @@ __all__ = [
     "Intaker",
     "Intakes",
     "Judged",
+    "Keys",
     "Lanes",
     "LocalStore",
     "LogWriter",
@@ -126,6 +141,7 @@ __all__ = [
     "MemoryStore",
     "Merge",
     "Merged",
+    "MissingKey",
     "ObjectStore",
     "Order",
     "Overtaken",
@@ -178,10 +194,14 @@ __all__ = [
     "cut",
     "cut_at",
     "declared_losses",
+    "decrypt_bytes",
     "disk_syncs",
     "encode_buckets",
     "encode_segment",
+    "encrypt_bytes",
     "entry_of",
+    "erase",
+    "erased_rows",
     "events_of",
     "files_taken",
     "guess_schema",
@@ -189,6 +209,7 @@ __all__ = [
     "held",
     "in_stamp_order",
     "ingest",
+    "is_encrypted",
     "is_signed",
     "join",
     "judge_head",
@@ -198,6 +219,7 @@ __all__ = [
     "merkle_path",
     "merkle_root",
     "new_key",
+    "new_ring",
     "object_name",
     "overlapping_rows",
     "part_after",
@@ -205,8 +227,12 @@ __all__ = [
     "plan",
     "producer_of",
     "public_key",
+    "read_ring",
     "requests_made",
     "retain",
+    "ring_path",
+    "rotate",
+    "row_keys",
     "row_type",
     "seal_interval",
     "segment_name",
@@ -218,6 +244,7 @@ __all__ = [
     "store_options",
     "sweep",
     "table_of",
+    "the_ring",
     "time_of",
     "waiting",
     "waiting_rows",

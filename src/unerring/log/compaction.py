@@ -22,7 +22,7 @@ from unerring.log.chain import Chain
 from unerring.log.index import COMPACTED, Entry, Gone, Index, Retired, Span, entry_of, object_name, successor
 from unerring.log.parts import MissingPart
 from unerring.log.respread import rows_of
-from unerring.log.segments import Footer, Merged, Segment, arrow_schema, encode_buckets
+from unerring.log.segments import Footer, Merged, Segment, encode_buckets, file_columns
 from unerring.log.sweeping import Swept, sweep, wall_us
 from unerring.model import SECOND_US, LogError, ProcessConfig, check
 
@@ -207,7 +207,7 @@ def merge(chain: Chain, spans: Sequence[Span], config: CompactionConfig, number:
     entries: list[Entry] = []
     number = chain.index.number + 1 if number is None else number
     held = _Held(chain.buckets)
-    names = arrow_schema(chain.schema).names
+    names = file_columns(chain.schema).names
     try:
         for span in spans:
             with chain.opened(span) as segment:
@@ -242,13 +242,13 @@ def _take(chain: Chain, segment: Segment, names: list[str], held: _Held) -> None
     segment.check()  # what is merged is hashed again: a forgery would become the truth
     chain.objects.parts.check(footer, rows=True)
     if footer.spread == chain.spread and not footer.parts:  # as nearly all are: decode it once
-        table, start = chain.objects.rows(segment, None, names), 0
+        table, start = chain.objects.lying(segment, None, names), 0
         for tables, count in zip(held.tables, segment.counts(), strict=True):
             tables.append(table.slice(start, count))
             start += count
         return
     for bucket, tables in enumerate(held.tables):
-        read = partial(chain.objects.rows, segment)
+        read = partial(chain.objects.lying, segment)
         tables.append(rows_of(read, footer.spread, chain.spread, bucket, names, chain.schema))
 
 
@@ -257,7 +257,7 @@ def _written(chain: Chain, held: _Held, number: int) -> Entry:
     first, last = held.footers[0], held.footers[-1]
     if len(held.footers) == 1:
         return entry_of(first, held.sizes[0], held.names[0])
-    columns = arrow_schema(chain.schema)
+    columns = file_columns(chain.schema)
     marks = {mark[0]: mark for footer in held.footers for mark in footer.ingests}
     merged = Merged(
         sum(footer.merged.segments if footer.merged else 1 for footer in held.footers),

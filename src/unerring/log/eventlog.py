@@ -9,10 +9,21 @@ import msgspec
 
 from unerring.log.buckets import BUCKETS_MAX, Spread
 from unerring.log.chain import Chain
+from unerring.log.encryption import ring_of
 from unerring.log.growth import DECLARATION, Declaration, Version, fitted, read_declaration
 from unerring.log.index import Span
+from unerring.log.keys import VARIABLE
 from unerring.log.store import Store, store_at
-from unerring.model import ARRIVAL, ConfigError, LogError, SchemaError, StreamSchema, protect_json, verified_json
+from unerring.model import (
+    ARRIVAL,
+    CallerError,
+    ConfigError,
+    LogError,
+    SchemaError,
+    StreamSchema,
+    protect_json,
+    verified_json,
+)
 
 BUCKETS: Final = 4
 """Enough for eight cores with two streams' tasks each; more buckets cost a state store each, even when idle."""
@@ -54,12 +65,14 @@ class EventLog:
             raise ConfigError(f"stream {schema.name}: {buckets} buckets; choose between 1 and {BUCKETS_MAX}")
         known = self.declaration(schema.name)
         if known is None:
-            self.store.create(f"{schema.name}/{DECLARATION}", protect_json(Declaration(schema, buckets, ranges=True)))
+            made = Declaration(schema, buckets, ranges=True, ring=_ring(schema))
+            self.store.create(f"{schema.name}/{DECLARATION}", protect_json(made))
             known = self.declaration(schema.name)
         if known is None:
             raise LogError(f"{self.store.locate(schema.name)} was created and has disappeared; check the disk")
-        if (known.schema.columns, known.schema.key) != (schema.columns, schema.key):
+        if _of_events(known.schema) != _of_events(schema):
             known = self._fit(known, schema)
+        _check_ring(known, self.store.locate(""))
         # When events are all there is a writer's affair, and may change: the chain says itself what is complete.
         declared = msgspec.structs.replace(known.schema, **{name: getattr(schema, name) for name in sorted(ARRIVAL)})
         return self._chain(msgspec.structs.replace(known, schema=declared), spread=spread)
@@ -77,14 +90,27 @@ class EventLog:
                     f"another key ({_sketch(known.schema)}) than now ({_sketch(schema)}): {error}; or give the new one "
                     "a new name"
                 ) from None
-            if grown.columns == known.schema.columns:
+            if _of_events(grown) == _of_events(known.schema):
                 return known
             if tagged is None:
                 raise LogError(f"stream {schema.name} is another log's, and can only be read here; let that one grow")
             version = Version(known.schema.columns, self._chain(known).through_us)
-            wanted = msgspec.structs.replace(known, schema=grown, versions=(*known.versions, version))
+            ring = known.ring or _ring(grown)
+            wanted = msgspec.structs.replace(known, schema=grown, versions=(*known.versions, version), ring=ring)
             if self.store.replace_if(f"{schema.name}/{DECLARATION}", protect_json(wanted), tagged[1]):
                 return wanted
+
+    def check_ring(self, name: str) -> None:
+        """The ring that is named is that of an existing stream."""
+        declared = self.declaration(name)
+        if declared is not None:
+            _check_ring(declared, self.store.locate(""))
+
+    def veiled(self, name: str) -> Chain:
+        """The chain of an existing stream whose secret columns are read as NULL, for whoever does not show them."""
+        chain = self.chain(name)
+        chain.objects.veiled = True
+        return chain
 
     def chain(self, name: str) -> Chain:
         """The chain of an existing stream."""
@@ -122,6 +148,25 @@ class EventLog:
         spread = spread or Spread(declared.buckets, declared.ranges)
         name = declared.schema.name
         return Chain(self.store, name, declared.schema, spread.buckets, known, ranges=spread.ranges)
+
+
+def _of_events(schema: StreamSchema) -> tuple[object, ...]:
+    """What events of a stream have to have."""
+    return schema.columns, schema.key, schema.secret
+
+
+def _ring(schema: StreamSchema) -> str:
+    """The id of the ring that a stream is encrypted with, if it has secret columns."""
+    return ring_of(schema).id if schema.secret else ""
+
+
+def _check_ring(known: Declaration, where: str) -> None:
+    """Nobody writes a stream with the keys of two rings."""
+    if known.ring and known.ring != (ring := ring_of(known.schema)).id:
+        raise CallerError(
+            f"stream {known.schema.name} in {where} is encrypted with ring {known.ring}, and {ring.where} is ring "
+            f"{ring.id}; name the ring of this run ({VARIABLE})"
+        )
 
 
 def _sketch(schema: StreamSchema) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from unerring.log.segments import Segment, arrow_schema
+from unerring.log.segments import Segment, file_columns
 from unerring.log.store import Store
 from unerring.model import Column, ColumnType, LogError, SchemaError, StreamSchema, verified_json
 
@@ -40,6 +40,8 @@ class Declaration(msgspec.Struct, frozen=True):
     """Whether a bucket is a range of the key's hash. In streams of earlier releases it is the hash modulo `buckets`."""
     versions: tuple[Version, ...] = ()
     """Those before this one, oldest first."""
+    ring: str = ""
+    """The id of the ring whose keys encrypt its secret columns; empty if it has none."""
 
     def since_us(self, column: str) -> int | None:
         """After which time a column may have values; None: it was always there."""
@@ -68,6 +70,7 @@ def fitted(known: StreamSchema, wanted: StreamSchema, versions: tuple[Version, .
         raise SchemaError(f"its key is ({', '.join(known.key)}) and cannot become ({', '.join(wanted.key)})")
     if any(version.columns == wanted.columns for version in versions):
         return known
+    _check_secret(known, wanted)
     columns = list(known.columns)
     for at, (old, new) in enumerate(zip(known.columns, wanted.columns, strict=False)):
         if old != new:
@@ -81,7 +84,17 @@ def fitted(known: StreamSchema, wanted: StreamSchema, versions: tuple[Version, .
         columns.append(new)
     if len(wanted.columns) < len(known.columns):
         raise SchemaError(f"column {known.columns[len(wanted.columns)].name!r} is gone; columns stay")
-    return msgspec.structs.replace(known, columns=tuple(columns), added=wanted.added)
+    return msgspec.structs.replace(known, columns=tuple(columns), added=wanted.added, secret=wanted.secret)
+
+
+def _check_secret(known: StreamSchema, wanted: StreamSchema) -> None:
+    for column in known.columns:
+        was, is_now = column.name in known.secret, column.name in wanted.secret
+        if was != is_now:
+            raise SchemaError(
+                f"column {column.name!r} was {'secret' if was else 'not secret'} and cannot become "
+                f"{'so' if is_now else 'shown'}: events are there; give it a column of its own"
+            )
 
 
 def _widened(old: Column, new: Column, key: tuple[str, ...]) -> Column:
@@ -107,7 +120,7 @@ class Shapes:
         self._store = store
         self._folder = folder
         self._name = schema.name
-        self._known: list[Any] = [arrow_schema(schema)]
+        self._known: list[Any] = [file_columns(schema)]
 
     def allow(self, actual: pa.Schema) -> bool:
         """Whether these are a version's columns. A version that this program does not know yet is looked up."""
@@ -117,7 +130,7 @@ class Shapes:
         declared = read_declaration(self._store, self._folder)
         if declared is not None:
             every = [declared.schema.columns, *(version.columns for version in declared.versions)]
-            self._known += [arrow_schema(StreamSchema(self._name, columns)) for columns in every]
+            self._known += [file_columns(_version(declared.schema, columns)) for columns in every]
         return any(actual.equals(known) for known in self._known)
 
 
@@ -129,7 +142,7 @@ def rows_fitting(
 
     present = segment.schema().names
     table = segment.rows(which, list(dict.fromkeys(["time", *(name for name in names if name in present)])))
-    wanted = arrow_schema(schema)
+    wanted = file_columns(schema)
     fields: list[pa.Field] = []
     arrays: list[Any] = []
     for name in names:
@@ -149,6 +162,12 @@ def rows_fitting(
                 "column of its own"
             ) from None
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _version(schema: StreamSchema, columns: tuple[Column, ...]) -> StreamSchema:
+    """The stream with the columns that it had once; those that are secret were so from the beginning."""
+    secret = tuple(column.name for column in columns if column.name in schema.secret)
+    return StreamSchema(schema.name, columns, secret=secret)
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:

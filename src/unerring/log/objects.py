@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from unerring.log.encryption import decrypted
 from unerring.log.growth import Shapes, rows_fitting
 from unerring.log.index import COMPACTED, Gone, Span
 from unerring.log.parts import Parts, segment_columns
@@ -26,6 +27,8 @@ class Objects:
         self.store = store
         self.folder = folder
         self.schema = schema
+        self.veiled = False
+        """Whether secret columns are read as NULL, for whoever does not show them anyhow."""
         self.parts = Parts(store, folder, schema)
         self._shapes = Shapes(store, folder, schema)
 
@@ -60,6 +63,16 @@ class Objects:
 
     def rows(self, segment: Segment, bucket: int | None, names: list[str], coded: tuple[str, ...] = ()) -> pa.Table:
         """The asked columns of one bucket's rows in stamp order (or of all, bucket after bucket)."""
+        if not self.schema.secret:
+            return self.lying(segment, bucket, names, coded)
+
+        def read(some: list[str]) -> pa.Table:
+            return self.lying(segment, bucket, some, tuple(name for name in coded if name in some))
+
+        return decrypted(read, names, self.schema, coded, self.veiled, segment.where)
+
+    def lying(self, segment: Segment, bucket: int | None, names: list[str], coded: tuple[str, ...] = ()) -> pa.Table:
+        """The same, of columns as they lie in the file: secret ones encrypted, under names of their own."""
         if segment.footer.parts:
             return self.parts.rows(segment, bucket, names, coded)
         if not segment.fits:
@@ -84,7 +97,7 @@ class Objects:
                 "belong here: it was renamed or copied from elsewhere. Move it away and restore the right one"
             )
         wanted = segment_columns(footer, self.schema)
-        if coded and not footer.parts:
+        if coded and not footer.parts:  # of a secret column there is nothing to code
             wanted = pa.schema([_coded(field) if field.name in coded else field for field in wanted])
         actual = segment.schema()
         segment.fits = actual.equals(wanted)

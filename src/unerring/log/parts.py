@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from unerring.log.encryption import decrypted, encrypted, file_schema
 from unerring.log.growth import rows_fitting
-from unerring.log.segments import Footer, Part, Segment, arrow_schema, encode_buckets
+from unerring.log.segments import Footer, Part, Segment, arrow_schema, encode_buckets, file_columns
 from unerring.log.store import Store
 from unerring.model import TIME_MIN, LogError, StreamSchema, invariant
 
@@ -46,7 +47,7 @@ def part_interval(name: str) -> tuple[int, int] | None:
 
 
 def part_columns(schema: StreamSchema) -> pa.Schema:
-    """The columns of a part's file: those of a segment without the ordinal."""
+    """The columns of a part: those of a segment without the ordinal."""
     columns = arrow_schema(schema)
     return columns.remove(columns.get_field_index("ordinal"))
 
@@ -81,7 +82,7 @@ def write_part(
     first_us, last_us = rows.column("time")[0].as_py(), rows.column("time")[-1].as_py()
     invariant(from_us < first_us <= last_us <= through_us, f"a part of {schema.name} holds its own interval's events")
     draft = Footer(schema.name, from_us, through_us, len(rows), ())
-    data, footer = encode_buckets([rows], wanted, draft)
+    data, footer = encode_buckets([encrypted(rows, schema)], file_schema(wanted, schema), draft)
     name = part_name(from_us, through_us, bucket, attempt or secrets.token_hex(8))
     invariant(store.create(f"{folder}/{PARTS}/{name}", data), f"{name} is a name of this attempt alone")
     return Part(name, bucket, len(rows), footer.digest, first_us, last_us, bytes=len(data))
@@ -122,7 +123,7 @@ def encode_parts(
 
 def segment_columns(footer: Footer, schema: StreamSchema) -> pa.Schema:
     """The columns that a segment's own file has."""
-    return _ordinals() if footer.parts else arrow_schema(schema)
+    return _ordinals() if footer.parts else file_columns(schema)
 
 
 class Parts:
@@ -134,7 +135,7 @@ class Parts:
         self.schema = schema
 
     def rows(self, segment: Segment, bucket: int | None, columns: list[str], coded: tuple[str, ...] = ()) -> pa.Table:
-        """The asked columns of one bucket's rows in stamp order (or of all, bucket after bucket)."""
+        """The asked columns of one bucket's rows in stamp order (or of all, bucket after bucket), as they lie."""
         import pyarrow as pa
 
         footer = segment.footer
@@ -142,7 +143,7 @@ class Parts:
         tables = [self._bucket(segment, number, columns, coded) for number in wanted]
         tables = [table for table in tables if table is not None]
         if not tables:
-            fields = [_field(arrow_schema(self.schema).field(name), coded) for name in columns]
+            fields = [_field(file_columns(self.schema).field(name), coded) for name in columns]
             return pa.schema(fields).empty_table()
         return pa.concat_tables(tables)
 
@@ -168,7 +169,7 @@ class Parts:
         for number, part in held:
             # A run has ordinals of its own, which count within it; the segment says where they differ.
             own = ["ordinal"] if part.pieces and place is not None else []
-            table = self.part(part, [*payload, *own], coded)
+            table = self._lying(part, [*payload, *own], coded)
             if place is not None:
                 ordinals = table.column("ordinal").to_numpy().copy() if own else np.zeros(part.rows, np.int64)
                 ordinals[rows[whose == number]] = values[whose == number]
@@ -180,8 +181,12 @@ class Parts:
             table = table.take(pa.array(np.lexsort((table.column("ordinal"), table.column("time")))))
         return table
 
-    def part(self, part: Part, columns: list[str], coded: tuple[str, ...] = ()) -> pa.Table:
-        """The asked columns of a part's rows, as they lie in its file."""
+    def part(self, part: Part, columns: list[str]) -> pa.Table:
+        """The asked columns of a part's rows, in the order in which they lie in its file."""
+        where = f"{self.folder}/{part.name}"
+        return decrypted(lambda names: self._lying(part, names, ()), columns, self.schema, (), False, where)
+
+    def _lying(self, part: Part, columns: list[str], coded: tuple[str, ...]) -> pa.Table:
         first, count = part.pieces or (0, 1)
         with self._open(part, coded) as opened:
             pieces = range(first, first + count)
@@ -198,7 +203,8 @@ class Parts:
         footer = opened.segment.footer
         if footer.digest != part.digest or footer.rows < part.skip + part.rows:
             raise LogError(f"{where} is not the part that its segment names: it was swapped; restore it from a copy")
-        columns = arrow_schema(self.schema) if part.pieces else part_columns(self.schema)
+        columns = file_columns(self.schema)
+        columns = columns if part.pieces else columns.remove(columns.get_field_index("ordinal"))
         # Texts may be coded, and a coded column is not there otherwise: names and NULLs tell versions apart, and types.
         opened.segment.fits = opened.plain_schema() == [(field.name, field.type, field.nullable) for field in columns]
         return opened

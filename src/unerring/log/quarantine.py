@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from unerring.log.encryption import decrypt_bytes, encrypt_bytes, is_encrypted
 from unerring.log.store import Store
-from unerring.model import LogError, protect_json, verified_json
+from unerring.model import SECRET, Key, LogError, key_in, protect_json, secret_columns, verified_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 QUARANTINE: Final = "quarantine"
 _RETURNING: Final = ".returning"
 _RETURNED: Final = ".returned"
+
+
+ERASED: Final = "its bytes were erased with its key"
 
 
 class Reason(StrEnum):
@@ -37,6 +41,9 @@ class Reason(StrEnum):
     PROCESS = "process"
     """A situation with which no process could be started. Its id is then the situation's, as with a rule."""
 
+
+_TELLING: Final = frozenset({Reason.UNDECODABLE, Reason.SCHEMA, Reason.RULE, Reason.PROCESS})
+"""Reasons whose details may repeat a value."""
 
 EventId = tuple[str, int, int]
 """Producer, epoch and sequence."""
@@ -77,12 +84,13 @@ class Quarantine:
 
     def __init__(self, store: Store, folder: str) -> None:
         self.store = store
+        self.stream = folder
         self.folder = f"{folder}/{QUARANTINE}"
 
     def add(self, bad: list[BadEvent]) -> None:
         """Durable once this returns. Adding the same again changes nothing: the file is named by what is in it."""
         if bad:
-            self.put(encode_bad(bad))
+            self.put(encode_bad(bad, self.stream))
 
     def put(self, data: bytes) -> None:
         """The same, of events that somebody encoded."""
@@ -149,15 +157,54 @@ class Quarantine:
         return counted
 
 
-def encode_bad(bad: list[BadEvent]) -> bytes:
-    """The bytes of a file of bad events."""
+def encode_bad(bad: list[BadEvent], stream: str) -> bytes:
+    """The bytes of a file of bad events of a stream; what may hold secret values is encrypted."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pa.Table.from_pylist([msgspec.structs.asdict(event) for event in sorted(bad, key=_id)], schema=_schema())
+    kept = [_veiled(event, stream) for event in sorted(bad, key=_id)]
+    table = pa.Table.from_pylist([msgspec.structs.asdict(event) for event in kept], schema=_schema())
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="lz4")
     return bytes(sink.getvalue().to_pybytes())
+
+
+def _secret_of(event: BadEvent, stream: str) -> str | None:
+    """The stream whose secret values an event's bytes may hold: this one, or the one that a rule read it from."""
+    return next((name for name in (stream, event.producer) if secret_columns(name)), None)
+
+
+def _veiled(event: BadEvent, stream: str) -> BadEvent:
+    """With its bytes encrypted, and with them what was said of its values. By its key's data key, if they tell it."""
+    name = _secret_of(event, stream)
+    if name is None or not event.raw or is_encrypted(event.raw):
+        return event
+    told = event.reason in _TELLING
+    inside = msgspec.msgpack.encode((event.detail if told else "", event.raw))
+    raw = encrypt_bytes(inside, name, _key_of(event.raw, name), QUARANTINE)
+    return msgspec.structs.replace(event, raw=raw, detail=SECRET if told else event.detail)
+
+
+def _key_of(raw: bytes, stream: str) -> Key:
+    try:
+        record = msgspec.json.decode(raw) if raw.lstrip()[:1] == b"{" else msgspec.msgpack.decode(raw)
+    except (ValueError, RecursionError):
+        return ()
+    if isinstance(record, dict) and isinstance(record.get("payload"), dict):  # a whole event
+        record = record["payload"]
+    return key_in(stream, record)
+
+
+def unveiled(event: BadEvent, stream: str, where: str) -> BadEvent:
+    """The event as it was put into quarantine; without bytes, if its key's data key was erased."""
+    name = _secret_of(event, stream)
+    if name is None or not is_encrypted(event.raw):
+        return event
+    inside = decrypt_bytes(event.raw, name, QUARANTINE, where)
+    if inside is None:
+        return msgspec.structs.replace(event, raw=b"", detail=ERASED)
+    detail, raw = msgspec.msgpack.decode(inside, type=tuple[str, bytes])
+    return msgspec.structs.replace(event, raw=raw, detail=detail or event.detail)
 
 
 def _id(event: BadEvent) -> EventId:

@@ -15,9 +15,10 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from unerring.log.chain import Chain
+from unerring.log.encryption import is_encrypted
 from unerring.log.eventlog import EventLog
 from unerring.log.ingest import FILE, Begun, begun_of
-from unerring.log.quarantine import BadEvent, EventId, Quarantine, Reason, Returning
+from unerring.log.quarantine import QUARANTINE, BadEvent, EventId, Quarantine, Reason, Returning, unveiled
 from unerring.log.rows import columns_of, row_type, time_of
 from unerring.log.segments import with_origin
 from unerring.log.times import Times, needs_zone, zoned
@@ -82,14 +83,18 @@ class _Ready(msgspec.Struct, frozen=True):
 # --- what is there
 
 
-def held(log: EventLog, name: str) -> list[Held]:
-    """The bad events of a stream (or of a rule, by its name), decoded as far as that is possible."""
+def held(log: EventLog, name: str, *, secrets: bool = False) -> list[Held]:
+    """The bad events of a stream (or of a rule, by its name), decoded as far as that is possible. Where they may hold
+    secret values, only with `secrets`."""
     chain = None if log.declaration(name) is None else log.chain(name)
     files: dict[str, Begun | None] = {}
     events: list[Held] = []
-    for bad in Quarantine(log.store, name).events():
-        row = None
-        if chain is not None and bad.reason not in STAYS:
+    for kept in Quarantine(log.store, name).events():
+        bad, row = kept, None
+        if is_encrypted(kept.raw):
+            hidden = msgspec.structs.replace(kept, raw=b"")
+            bad = unveiled(kept, name, log.store.locate(f"{name}/{QUARANTINE}")) if secrets else hidden
+        if chain is not None and bad.raw and bad.reason not in STAYS:
             if bad.producer.startswith(FILE) and bad.producer not in files:
                 files[bad.producer] = begun_of(chain, bad.producer)
             row = _row_of(bad, chain.schema, files.get(bad.producer))

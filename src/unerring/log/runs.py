@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from unerring.log.buckets import Spread
+from unerring.log.encryption import encrypted
 from unerring.log.parts import PARTS, part_name
-from unerring.log.segments import Footer, Part, arrow_schema, encode_buckets
+from unerring.log.segments import Footer, Part, arrow_schema, encode_buckets, file_columns
 from unerring.log.store import Store
 from unerring.model import LogError, StreamSchema, invariant
 
@@ -104,9 +105,10 @@ def write_run(store: Store, folder: str, schema: StreamSchema, spread: Spread, t
     rows = pa.Table.from_arrays(
         [table.column(field.name).cast(field.type) for field in columns], schema=columns
     ).combine_chunks()
+    rows = encrypted(rows, schema)
     bounds = _bounds(counts.tolist())
     draft = Footer(schema.name, int(times.min()) - 1, int(times.max()), len(rows), (), ranges=spread.ranges)
-    data, footer = encode_buckets([rows.slice(low, high - low) for _, low, high in bounds], columns, draft)
+    data, footer = encode_buckets([rows.slice(low, high - low) for _, low, high in bounds], file_columns(schema), draft)
     ends = [len(b"PAR1"), *(end for end, _ in footer.extents)]
     pieces = tuple(
         Piece(bucket, high - low, int(times[low]), int(times[high - 1]), after - before)

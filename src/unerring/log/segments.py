@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from unerring.log.buckets import Spread
+from unerring.log.encryption import encrypted, file_schema
 from unerring.log.producers import Run, Taken
 from unerring.model import (
     DIGEST_HEX,
@@ -186,12 +187,17 @@ def segment_start(name: str) -> int | None:
 
 
 def arrow_schema(schema: StreamSchema) -> pa.Schema:
-    """The columns of a segment's file: stamp, payload, origin."""
+    """The columns of a segment: stamp, payload, origin."""
     import pyarrow as pa
 
     stamp = [pa.field("time", pa.int64(), nullable=False), pa.field("ordinal", pa.int64(), nullable=False)]
     origin = [pa.field("_producer", pa.string()), pa.field("_epoch", pa.int64()), pa.field("_sequence", pa.int64())]
     return pa.schema([*stamp, *schema.arrow(), *origin])
+
+
+def file_columns(schema: StreamSchema) -> pa.Schema:
+    """The same as they lie in the file: secret columns are encrypted."""
+    return file_schema(arrow_schema(schema), schema)
 
 
 def with_origin(table: pa.Table, schema: StreamSchema) -> pa.Table:
@@ -213,8 +219,8 @@ def encode_segment(table: pa.Table, schema: StreamSchema, buckets: int, footer: 
     import numpy as np
     import pyarrow as pa
 
-    wanted = arrow_schema(schema)
-    invariant(table.schema.equals(wanted), f"a segment of {schema.name} has the stream's columns")
+    invariant(table.schema.equals(arrow_schema(schema)), f"a segment of {schema.name} has the stream's columns")
+    table, wanted = encrypted(table, schema), file_columns(schema)
     owner = Spread(buckets, footer.ranges).of_columns([table.column(name) for name in schema.key], len(table))
     counts = np.bincount(owner, minlength=buckets) if len(table) else np.zeros(buckets, dtype=np.int64)
     if buckets > 1 and len(table):
@@ -293,11 +299,16 @@ class Segment:
         self._parquet = self._parsed(())
         self.footer = self._decoded()
         if coded and not self.footer.parts:
-            self._parquet = self._parsed(coded)
+            there = self._parquet.schema_arrow.names
+            self._parquet = self._parsed(tuple(name for name in coded if name in there))
         self.fits = True
         """Whether it has the columns that the stream has now; whoever opens it for a stream says so."""
         if self.footer.protected and (digest is None or len(digest[1]) != self.footer.digest_hex):
             raise self._damaged("footer")
+
+    @property
+    def where(self) -> str:
+        return self._where
 
     def rows(self, bucket: int | range | None, columns: list[str]) -> pa.Table:
         """The asked columns of one bucket's rows, or of several that follow each other (None: of all), bucket after

@@ -221,7 +221,7 @@ class Taker:
     def _write_bad(self) -> None:
         if not self._bad:
             return
-        data = encode_bad(self._bad)
+        data = encode_bad(self._bad, self._order.stream)
         self._bad = []
         name = self._intakes.bad_name(self._order.number, data)
         self._store.create(f"{self._intakes.folder}/{name}", data)

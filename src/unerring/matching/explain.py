@@ -10,6 +10,7 @@ from unerring.matching.looking_back import look_back
 from unerring.model import ColumnType
 from unerring.rules import (
     expressions as ex,
+    expressions_of,
     of_row_alone,
     patterns as pt,
     plan as pl,
@@ -119,23 +120,8 @@ def _details(plan: pl.Plan) -> dict[str, Any]:
 
 def _faults(plan: pl.Plan) -> list[str]:
     """The arithmetic that can fail on values that are not NULL: it is NULL then, and the stream goes on."""
-    faults = [_fault(node) for expr in _expressions(plan) for node in walk(expr)]
+    faults = [_fault(node) for expr in expressions_of(plan) for node in walk(expr)]
     return list(dict.fromkeys(fault for fault in faults if fault))
-
-
-def _expressions(plan: pl.Plan) -> list[ex.Expr]:
-    exprs: list[ex.Expr | None] = [source.where for source in plan.inputs]
-    match plan:
-        case pl.PatternPlan():
-            gaps = [node for node in pt.nodes(plan.pattern) if isinstance(node, pt.Gap)]
-            exprs += [*(variable.condition for variable in plan.variables), *(gap.until for gap in gaps)]
-            exprs += [measure.expr for measure in (plan.timed_out.measures if plan.timed_out else ())]
-        case pl.WindowPlan():
-            exprs.append(plan.having)
-        case pl.JoinPlan():
-            exprs.append(plan.condition)
-    exprs += [measure.expr for measure in getattr(plan, "measures", ())]
-    return [expr for expr in exprs if expr is not None]
 
 
 def _fault(node: ex.Expr) -> str:

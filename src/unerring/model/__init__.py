@@ -52,7 +52,7 @@ from unerring.model.errors import (
     breach,
     invariant,
 )
-from unerring.model.events import Event, Key, Value
+from unerring.model.events import Event, Key, Value, all_shown
 from unerring.model.extras import missing_extra, require
 from unerring.model.histogram import BOUNDS_S, Histogram
 from unerring.model.identity import ANY_RUN, Actor, Who, identities, read_who, run_name
@@ -70,6 +70,7 @@ from unerring.model.schema import (
     schema_of,
     stream,
 )
+from unerring.model.secrecy import SECRET, key_in, secret_columns, shown
 from unerring.model.stamps import (
     BEFORE_ALL,
     MILLISECOND_US,
@@ -95,6 +96,7 @@ __all__ = [
     "ORDINAL_MAX",
     "RESERVED",
     "SECOND_US",
+    "SECRET",
     "TIME_MAX",
     "TIME_MIN",
     "Actor",
@@ -153,6 +155,7 @@ __all__ = [
     "Value",
     "Who",
     "WorldError",
+    "all_shown",
     "breach",
     "check",
     "default_policy",
@@ -162,6 +165,7 @@ __all__ = [
     "identities",
     "invariant",
     "is_protected",
+    "key_in",
     "missing_extra",
     "policy_text",
     "protect",
@@ -175,7 +179,9 @@ __all__ = [
     "require",
     "run_name",
     "schema_of",
+    "secret_columns",
     "sha256_of",
+    "shown",
     "stream",
     "to_datetime",
     "to_duration_us",

@@ -21,6 +21,7 @@ import msgspec
 
 from unerring.model.errors import SchemaError
 from unerring.model.events import Event
+from unerring.model.secrecy import SECRET, note_secret
 from unerring.model.stamps import SECOND_US, Stamp, to_duration_us, to_time_us
 
 if typing.TYPE_CHECKING:
@@ -80,6 +81,9 @@ class StreamSchema(msgspec.Struct, frozen=True):
 
     added: tuple[str, ...] = ()
     """The last columns, if they came when the stream had events already, which have NULL in them."""
+    secret: tuple[str, ...] = ()
+    """Columns that nobody is shown and that are encrypted in the log, by a key for each key of the stream. NULL once
+    that was erased."""
 
     def __post_init__(self) -> None:
         if not _NAME.match(self.name):
@@ -104,6 +108,7 @@ class StreamSchema(msgspec.Struct, frozen=True):
         if len(dict.fromkeys(self.key)) < len(self.key):
             raise SchemaError(f"stream {self.name}: the key ({', '.join(self.key)}) names a column twice")
         self._check_added()
+        self._check_secret()
         if self.max_ahead_us is not None and self.max_ahead_us < 0:
             raise SchemaError(f"stream {self.name}: max_ahead is {self.max_ahead_us} us; it must not be negative")
         if not 0 <= self.lateness_us <= LATENESS_US_MAX:
@@ -128,12 +133,27 @@ class StreamSchema(msgspec.Struct, frozen=True):
                     f"stream {self.name}: added column {column.name!r} must be nullable: events from before have none"
                 )
 
+    def _check_secret(self) -> None:
+        for name in self.secret:
+            if name in self.key:
+                raise SchemaError(
+                    f"stream {self.name}: key column {name!r} cannot be secret: the key says where an event belongs, "
+                    "and is shown; use a number or a keyed hash as the key"
+                )
+            if not self.column(name).nullable:
+                raise SchemaError(
+                    f"stream {self.name}: secret column {name!r} must be nullable (`{name}: ... | None`): it is NULL "
+                    "once it was erased"
+                )
+        if self.secret:
+            note_secret(self.name, self.secret, self.key, tuple(column.name for column in self.columns))
+
     def lasting(self) -> dict[str, Any]:
-        """What a rule's results may depend on: not how events arrive, nor columns that came later, unless it reads
-        them, which it says itself."""
+        """What a rule's results may depend on: not how events arrive or who may see them, nor later columns,
+        unless it reads them, which it says itself."""
         fields = {name: value for name, value in msgspec.to_builtins(self).items() if name not in ARRIVAL}
         fields["columns"] = fields["columns"][: len(self.columns) - len(self.added)]
-        del fields["added"]
+        del fields["added"], fields["secret"]
         return fields
 
     def column(self, name: str) -> Column:
@@ -182,6 +202,7 @@ def stream(
     lateness: timedelta | int | str = 0,
     idle_after: timedelta | int | str | None = None,
     added: str | tuple[str, ...] = (),
+    secret: str | tuple[str, ...] = (),
 ) -> Callable[[type[T]], type[T]]:
     """Declare a stream: the decorated class becomes a frozen, typed record, and `schema_of(cls)` its schema.
 
@@ -193,6 +214,7 @@ def stream(
     - `lateness`: how much each producer may publish out of order, such as "30s". Later events go to quarantine.
     - `idle_after`: after how long a producer that is silent no longer holds the stream back; by default never.
     - `added`: columns that came when the stream had events already. They come last, and may be None.
+    - `secret`: columns that nobody is shown, and that are encrypted in the log. They may be None.
 
     Durations are a timedelta, microseconds, or a text such as "500ms", "30s" or "2h".
     """
@@ -216,6 +238,7 @@ def stream(
             lateness_us=to_duration_us(lateness),
             idle_after_us=None if idle_after is None else to_duration_us(idle_after),
             added=(added,) if isinstance(added, str) else tuple(added),
+            secret=(secret,) if isinstance(secret, str) else tuple(secret),
         )
         own = {column.name for column in columns}
         # The class's methods and properties stay; what Python keeps about the undecorated class goes.
@@ -226,7 +249,7 @@ def stream(
             frozen=True,
             eq=True,
             module=cls.__module__,
-            namespace={**kept, "__doc__": cls.__doc__},
+            namespace={**kept, "__doc__": cls.__doc__, **({"__repr__": _repr_shown} if schema.secret else {})},
         )
         record.__stream__ = schema  # type: ignore[attr-defined]
         for column in columns:
@@ -234,6 +257,14 @@ def stream(
         return typing.cast("type[T]", record)
 
     return declare
+
+
+def _repr_shown(record: Any) -> str:
+    """A record's text without the values of secret columns."""
+    schema: StreamSchema = type(record).__stream__
+    values = {column.name: getattr(record, column.name) for column in schema.columns}
+    texts = (f"{name}={SECRET if name in schema.secret else repr(value)}" for name, value in values.items())
+    return f"{type(record).__name__}({', '.join(texts)})"
 
 
 Reference = Callable[[StreamSchema, str], Any]

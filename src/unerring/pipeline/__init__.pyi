@@ -40,6 +40,12 @@ from .compacting import Compacted as Compacted, compact_log as compact_log
 from .connecting import master_of as master_of, parallelism as parallelism, prepare as prepare
 from .costs import learn as learn
 from .editions import Changes as Changes, Edition as Edition, changes_of as changes_of
+from .erased import (
+    Erasures as Erasures,
+    Unknowable as Unknowable,
+    columns_erasable as columns_erasable,
+    touched_keys as touched_keys,
+)
 from .frames import detect as detect
 from .history import rows_before as rows_before, rows_between as rows_between, rows_near as rows_near
 from .ingesting import ingest as ingest

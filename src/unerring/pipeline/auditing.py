@@ -42,14 +42,15 @@ from unerring.log import (
     declared_losses,
     waiting,
 )
-from unerring.model import TIME_MAX, Stamp
+from unerring.model import TIME_MAX, Stamp, all_shown
 from unerring.pipeline.connecting import parallelism
+from unerring.pipeline.erased import Unknowable
 from unerring.pipeline.history import rows_before
 from unerring.pipeline.level import Level
 from unerring.pipeline.monitoring import named_jobs
 from unerring.pipeline.reference import Judged
 from unerring.rules import Plan
-from unerring.sinks import Target, judge_target
+from unerring.sinks import SinkRecord, Target, judge_target
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,6 +62,7 @@ BINS: Final = 72
 """Bars of the plots."""
 _NEARBY: Final = 6
 TASKS_PER_CORE: Final = 4
+NOTHING_ERASED: Final = Unknowable()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,45 +88,70 @@ def judge_stream(
     scope: Scope,
     engine: str,
     known: Stretch | None = None,
+    unknowable: Unknowable = NOTHING_ERASED,
 ) -> RuleVerdict:
-    """One stream of situations beside the perfect one, which `level`'s log holds. `known`: what was found before."""
+    """One stream of situations beside the perfect one, which `level`'s log holds. `known`: what was found before.
+    `unknowable`: what is left out of both."""
     through_us = scope.through_us
     perfect = level.log.chain(delivered.name)
     sealed_us = min(delivered.refresh(), through_us)
     spans = delivered.spans(max(judged.from_us, delivered.base.from_us), sealed_us)
     total = known or Stretch()
-    for part in run_pieces(spark, len(spans), _compare_task(delivered, perfect, spans, judged.from_us, scope)):
+    for part in run_pieces(
+        spark, len(spans), _compare_task(delivered, perfect, spans, judged.from_us, scope, unknowable)
+    ):
         total.add(msgspec.msgpack.decode(part, type=Stretch))
     rest_us = max(sealed_us, judged.from_us)
     if rest_us < through_us:
         later = perfect.spans(max(rest_us, perfect.base.from_us), through_us)
-        for part in run_pieces(spark, len(later), _missing_task(perfect, later, rest_us, scope)):
+        for part in run_pieces(spark, len(later), _missing_task(perfect, later, rest_us, scope, unknowable)):
             total.add(msgspec.msgpack.decode(part, type=Stretch))
-    return _verdict(level, plan, delivered.name, delivered.through_us, judged, scope, engine, total)
+    return _verdict(level, plan, delivered.name, delivered.through_us, judged, scope, engine, total, unknowable)
 
 
 def judge_sink(
-    level: Level, plan: Plan, target: Target, stream: str, judged: Judged, scope: Scope, name: str
+    level: Level,
+    plan: Plan,
+    target: Target,
+    record: SinkRecord,
+    judged: Judged,
+    scope: Scope,
+    unknowable: Unknowable = NOTHING_ERASED,
 ) -> RuleVerdict:
     """What a sink's target holds beside the perfect stream, which `level`'s log holds; read by the driver itself."""
-    perfect = level.log.chain(stream)
+    stream = record.stream
+    perfect = level.log.chain(stream) if record.secrets else level.log.veiled(stream)
     from_us = max(judged.from_us, perfect.base.from_us)
 
     def counted(stretch: Stretch, ours: list[Any], theirs: list[Any], wrong: list[int]) -> Stretch:
         return _counted(stretch, ours, theirs, wrong, scope)
 
-    total = judge_target(target, perfect, from_us, scope.through_us, counted)
+    def knowable(tables: Sequence[pa.Table]) -> tuple[list[pa.Table], int]:
+        return unknowable.without(tables, perfect.schema)
+
+    total = judge_target(target, perfect, from_us, scope.through_us, counted, knowable)
     at = target.position()
-    return _verdict(level, plan, stream, from_us if at is None else at.time, judged, scope, f"sink {name}", total)
+    reached_us = from_us if at is None else at.time
+    return _verdict(level, plan, stream, reached_us, judged, scope, f"sink {record.name}", total, unknowable)
 
 
 def _verdict(
-    level: Level, plan: Plan, stream: str, reached_us: int, judged: Judged, scope: Scope, engine: str, total: Stretch
+    level: Level,
+    plan: Plan,
+    stream: str,
+    reached_us: int,
+    judged: Judged,
+    scope: Scope,
+    engine: str,
+    total: Stretch,
+    unknowable: Unknowable,
 ) -> RuleVerdict:
     through_us, notes = scope.through_us, list(judged.notes)
     reached_us = min(reached_us, judged.until_us)
     if judged.until_us < TIME_MAX:
         notes.append(f"this version of the rule counted until {moment(judged.until_us)}")
+    if unknowable:
+        notes.append(unknowable.note(total.erased))
     if reached_us > through_us:
         notes.append(
             f"situations after {moment(through_us)} are not judged: what was asked for, or the log, ends there"
@@ -140,7 +167,7 @@ def _verdict(
         total.delivered,
         total.perfect,
         total.counts,
-        tuple(_witness(level, plan, finding) for finding in total.findings),
+        tuple(all_shown(_witness(level, plan, finding)) for finding in total.findings),
         tuple(notes),
         tuple(total.bins_delivered),
         tuple(total.bins_perfect),
@@ -257,7 +284,7 @@ def run_pieces(spark: SparkSession, pieces: int, task: Callable[[list[int]], byt
 
 
 def _compare_task(
-    delivered: Chain, perfect: Chain, spans: list[Span], from_us: int, scope: Scope
+    delivered: Chain, perfect: Chain, spans: list[Span], from_us: int, scope: Scope, unknowable: Unknowable
 ) -> Callable[[list[int]], bytes]:
     ours, theirs = chain_address(delivered), chain_address(perfect)
 
@@ -267,9 +294,11 @@ def _compare_task(
         for number in numbers:
             span = spans[number]
             start_us, end_us = max(span.from_us, from_us), min(span.through_us, scope.through_us)
-            parts = _as_it_lies(chain, span, from_us, scope.through_us)
-            wanted = other.read(start_us, end_us, columns=[column.name for column in chain.schema.columns])
+            parts, erased = unknowable.without(_as_it_lies(chain, span, from_us, scope.through_us), chain.schema)
+            columns = [column.name for column in chain.schema.columns]
+            [wanted], _ = unknowable.without([other.read(start_us, end_us, columns=columns)], chain.schema)
             stretch, wrong = compare(chain.schema, parts, wanted, start_us, end_us)
+            stretch.erased = erased
             times = [part.column("time").to_numpy() for part in parts]
             total.add(_counted(stretch, times, [wanted.column("time").to_numpy()], wrong, scope))
         return msgspec.msgpack.encode(total)
@@ -277,7 +306,9 @@ def _compare_task(
     return task
 
 
-def _missing_task(perfect: Chain, spans: list[Span], from_us: int, scope: Scope) -> Callable[[list[int]], bytes]:
+def _missing_task(
+    perfect: Chain, spans: list[Span], from_us: int, scope: Scope, unknowable: Unknowable
+) -> Callable[[list[int]], bytes]:
     theirs = chain_address(perfect)
 
     def task(numbers: list[int]) -> bytes:
@@ -286,7 +317,8 @@ def _missing_task(perfect: Chain, spans: list[Span], from_us: int, scope: Scope)
         for number in numbers:
             span = spans[number]
             start_us, end_us = max(span.from_us, from_us), min(span.through_us, scope.through_us)
-            wanted = chain.read(start_us, end_us, columns=[column.name for column in chain.schema.columns])
+            columns = [column.name for column in chain.schema.columns]
+            [wanted], _ = unknowable.without([chain.read(start_us, end_us, columns=columns)], chain.schema)
             stretch, wrong = missing(
                 chain.schema, wanted, COMPLETENESS, f"nothing was delivered after {moment(from_us)}"
             )

@@ -24,6 +24,7 @@ import msgspec
 from unerring import __version__
 from unerring.log import LocalStore, store_at
 from unerring.model import CallerError, ConfigError, NetworkError
+from unerring.pipeline.ring import name_ring
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,7 +76,10 @@ def prepare(spark: SparkSession) -> None:
 
     `match`, `detect` and `ingest` do this themselves; `format("unerring")` cannot, where this package is not installed.
     """
-    if not is_connect(spark) or spark in _admitted:
+    if not is_connect(spark):
+        name_ring(spark)
+        return
+    if spark in _admitted:
         return
     import pyspark
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from unerring.pipeline.connecting import is_connect
+from unerring.pipeline.ring import name_ring
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,6 +38,7 @@ def named_jobs(spark: SparkSession, what: str) -> Iterator[None]:
         finally:
             spark.removeTag(tag)
         return
+    name_ring(spark)
     context = spark.sparkContext
     ours = [name for name in (GROUP, DESCRIPTION) if context.getLocalProperty(name) is None]
     for name in ours:

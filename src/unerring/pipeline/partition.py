@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from unerring.log import BadEvent, Chain, Quarantine, Reason, Span
+from unerring.log import BadEvent, Chain, Quarantine, Reason, Span, decrypt_bytes, encrypt_bytes, is_encrypted
 from unerring.model import TIME_MIN, Key, LogError, RuleError, invariant, protect, verified
 from unerring.pipeline.feeding import Feed, feed_of, key_table
 from unerring.pipeline.level import Level, keys_of
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from unerring.pipeline.shared import SharedLane
 
 FORMAT: Final = 2
+_OWNER: Final = "*states"
+"""In the place of a stream, so that no key of one is erased with it. Streams begin with a letter."""
+_STATE: Final = "state"
 _REMEDY: Final = "restore it from a copy, or remove the run's states, and the level begins again with the log"
 
 
@@ -60,6 +63,8 @@ class Kept(msgspec.Struct, frozen=True):
 def read_state(data: bytes, level: Level, bucket: int, buckets: int, at_us: int, where: str) -> PartitionState:
     """A state that was kept at a time. `where`: for what is wrong with it."""
     content = verified(data, where, _REMEDY)
+    if is_encrypted(content):
+        content = decrypt_bytes(content, _OWNER, _STATE, where) or b""
     try:
         state = msgspec.msgpack.decode(content, type=PartitionState)
     except msgspec.ValidationError:
@@ -218,7 +223,7 @@ class Partition:
 
     def snapshot(self) -> bytes:
         """The same as bytes, with a digest of all of it: the same bytes whoever computes it."""
-        return encoded(self.state())
+        return encoded(self.state(), self.level)
 
     def delta(self, trail: tuple[int, ...]) -> PartitionState:
         """What changed since the last mark or delta, which was kept. `trail`: all that it rests on."""
@@ -311,5 +316,8 @@ def _coded(table: pa.Table) -> pa.Table:
     return table
 
 
-def encoded(state: PartitionState) -> bytes:
-    return protect(msgspec.msgpack.encode(state))
+def encoded(state: PartitionState, level: Level) -> bytes:
+    """A state as it is kept: encrypted as a whole, if it may hold secret values of whatever keys."""
+    content = msgspec.msgpack.encode(state)
+    secret = any(schema.secret for schema in (*level.inputs, *level.outputs))
+    return protect(encrypt_bytes(content, _OWNER, (), _STATE) if secret else content)

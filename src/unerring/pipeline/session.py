@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import unerring
 from unerring.model import ConfigError, ProcessConfig, WorldError, require
 from unerring.pipeline import class_archive, connecting, jvm, shipping
+from unerring.pipeline.ring import ring_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -132,7 +133,7 @@ def start(config: SparkConfig, name: str = "unerring") -> SparkSession:
     if config.master.startswith("local"):
         reach = LOCAL
         os.environ["SPARK_LOCAL_IP"] = LOOPBACK
-    options = {**CHOSEN, **reach, **dict(config.more), **_importable(config), **FIXED, OWN: "true"}
+    options = {**CHOSEN, **reach, **dict(config.more), **_importable(config), **ring_settings(), **FIXED, OWN: "true"}
     if config.quick and not submitted:
         own = options.get("spark.driver.extraJavaOptions")
         quick = own if own is not None else f"{QUICK} {class_archive.options(java, config.makes_archive)}"

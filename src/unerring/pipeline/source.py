@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROWS: Final = 1_000_000
-_OPTIONS: Final = ("path", "stream", "rows", "reader", "start_us", "key", "buckets", "checkpointlocation")
+_OPTIONS: Final = ("path", "stream", "rows", "reader", "start_us", "secrets", "key", "buckets", "checkpointlocation")
+_SECRETS: Final = ("read", "null")
 _WHOLE_TIME: Final = 2**62
 """An ordinal after all others of its time."""
 SPARK_TYPES: Final = {
@@ -88,10 +89,11 @@ class UnerringSource(Sent, DataSource):
         rows = self._number("rows", ROWS)
         if rows < 1:
             raise CallerError(f"option rows is {rows}; a micro-batch takes at least one event")
-        start = self._option("start_us")
-        return Place(
-            _log_folder(path), stream, rows, self._option("reader"), self._number("start_us", 0) if start else None
-        )
+        start, secrets = self._option("start_us"), self._option("secrets") or _SECRETS[0]
+        if secrets not in _SECRETS:
+            raise CallerError(f"option secrets is {secrets!r}; it is read (this needs their keys) or null")
+        first_us = self._number("start_us", 0) if start else None
+        return Place(_log_folder(path), stream, rows, self._option("reader"), first_us, secrets == "null")
 
     def _option(self, name: str) -> str:
         return str(self.options.get(name) or "")
@@ -112,12 +114,14 @@ class Place:
     rows: int
     reader: str
     start_us: int | None
+    veiled: bool
+    """Whether secret columns are NULL, for whoever has no keys."""
 
     def chain(self, known: list[Span] | None = None) -> Chain:
         log = EventLog(self.folder)
-        if known is None:
-            return log.chain(self.stream)
-        return log.known_chain(self.stream, known)
+        chain = log.chain(self.stream) if known is None else log.known_chain(self.stream, known)
+        chain.objects.veiled = self.veiled
+        return chain
 
 
 class LogReader(Sent, DataSourceReader):

@@ -103,7 +103,7 @@ class States:
 
     def _created(self, partition: Partition, state: PartitionState) -> PartitionState:
         """What the store has of this time: this state, or the one of somebody who was first."""
-        if self._store.create(self._name(partition), encoded(state)):
+        if self._store.create(self._name(partition), encoded(state, self._level)):
             return state
         found = self._read(partition.through_us, partition.bucket, self._level.buckets)
         return self._agreed(partition, state, found)

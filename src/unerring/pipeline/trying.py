@@ -16,7 +16,7 @@ import msgspec
 
 from unerring.audit import Difference, TriedRule, difference, making
 from unerring.log import BASE, Base, Chain, EventLog
-from unerring.model import TIME_MIN, Event, StreamSchema, protect_json
+from unerring.model import TIME_MIN, Event, StreamSchema, all_shown, protect_json
 from unerring.pipeline.auditing import chain_address, open_chain, run_pieces
 from unerring.pipeline.editions import Edition, changes_of, touched
 from unerring.pipeline.history import rows_before
@@ -125,7 +125,7 @@ class Trial:
             if plan.name in self.changes.changed
             else "above a rule that changes"
         )
-        return TriedRule(
+        tried = TriedRule(
             plan.name,
             schema.name,
             what,
@@ -136,6 +136,7 @@ class Trial:
             tuple(self._made_by(level, plan, event) for event in found.come_samples),
             tuple(() if before is None else self._made_by(None, before, event) for event in found.gone_samples),
         )
+        return all_shown(tried)
 
     def _removed(self, spark: SparkSession, plan: Plan, schema: StreamSchema) -> TriedRule:
         delivered = self._delivered(schema.name)
@@ -145,7 +146,8 @@ class Trial:
         found = self._difference(spark, delivered, None, through_us)
         made_by = tuple(self._made_by(None, plan, event) for event in found.gone_samples)
         after_us = self.stretch.after_us
-        return TriedRule(plan.name, schema.name, "removed", after_us, after_us, through_us, found, (), made_by)
+        removed = TriedRule(plan.name, schema.name, "removed", after_us, after_us, through_us, found, (), made_by)
+        return all_shown(removed)
 
     def _difference(
         self, spark: SparkSession, delivered: Chain | None, tried: Chain | None, through_us: int

@@ -41,9 +41,10 @@ from unerring.rules.plan import (
     Tumbling,
     Variable,
     WindowPlan,
+    expressions_of,
     key_types,
 )
-from unerring.rules.reading import lookback, of_row_alone, walk
+from unerring.rules.reading import columns_read, lookback, of_row_alone, walk
 from unerring.rules.steps import all_of, any_of, each, first, last, no, step
 from unerring.rules.storing import StoredPlan, restored, stored
 from unerring.rules.terms import columns, next_row, prev, schema_for, time_of
@@ -107,9 +108,11 @@ __all__ = [
     "all_of",
     "any_of",
     "columns",
+    "columns_read",
     "counted",
     "each",
     "expressions",
+    "expressions_of",
     "first",
     "fit",
     "fn",

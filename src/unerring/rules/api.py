@@ -120,6 +120,10 @@ class _Built:
         schema = schema_for(source)
         key = schema.key if self.keys is None else self.keys
         for name in key:
+            if name in schema.secret:
+                raise RuleError(
+                    f"key column {name!r} of {schema.name} is secret, and a key is shown; use a column that is not"
+                )
             if schema.column(name).nullable:
                 raise RuleError(
                     f"key column {name!r} of {schema.name} may be NULL, and a key cannot be NULL; "
@@ -179,7 +183,9 @@ class RuleStart(_Built):
             if "<locals>" in address:
                 raise RuleError(f"{operator.__qualname__} is defined inside a function; move the class to a module")
             schema = schema_of(output)
-            renamed = StreamSchema(self.name, schema.columns, schema.key, max_ahead_us=schema.max_ahead_us)
+            renamed = StreamSchema(
+                self.name, schema.columns, schema.key, max_ahead_us=schema.max_ahead_us, secret=schema.secret
+            )
             return pl.OperatorPlan(
                 self.name, self._inputs(self.sources), address, renamed, tuple(sorted(parameters.items())), version
             )

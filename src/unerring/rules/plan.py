@@ -22,8 +22,8 @@ import msgspec
 
 from unerring.model import Column, ColumnType, RuleError, StreamSchema
 from unerring.rules.expressions import Aggregate, Expr, KeyValue, field_names
-from unerring.rules.patterns import Pattern, Quantified
-from unerring.rules.reading import walk
+from unerring.rules.patterns import Gap, Pattern, Quantified, nodes
+from unerring.rules.reading import columns_read, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,14 +163,14 @@ class PatternPlan:
 
     @property
     def output(self) -> StreamSchema:
-        return output_schema(self.name, self.measures)
+        return output_schema(self.name, self.measures, self.inputs)
 
     @property
     def outputs(self) -> tuple[StreamSchema, ...]:
         """All output streams, the main one first."""
         if self.timed_out is None:
             return (self.output,)
-        return self.output, output_schema(self.timed_out.name, self.timed_out.measures)
+        return self.output, output_schema(self.timed_out.name, self.timed_out.measures, self.inputs)
 
     @property
     def version(self) -> str:
@@ -253,7 +253,7 @@ class WindowPlan:
 
     @property
     def output(self) -> StreamSchema:
-        return output_schema(self.name, self.measures)
+        return output_schema(self.name, self.measures, self.inputs)
 
     @property
     def outputs(self) -> tuple[StreamSchema, ...]:
@@ -289,7 +289,7 @@ class JoinPlan:
 
     @property
     def output(self) -> StreamSchema:
-        return output_schema(self.name, self.measures)
+        return output_schema(self.name, self.measures, self.inputs)
 
     @property
     def outputs(self) -> tuple[StreamSchema, ...]:
@@ -344,15 +344,34 @@ def key_types(plan: Plan) -> tuple[ColumnType, ...]:
     return tuple(first.schema.column(name).type for name in first.key)
 
 
-def output_schema(name: str, measures: tuple[Measure, ...]) -> StreamSchema:
-    """The stream that measures make. Its key is the rule's, where all key values are output."""
+def expressions_of(plan: Plan) -> list[Expr]:
+    """All conditions and output columns of a plan."""
+    exprs: list[Expr | None] = [source.where for source in plan.inputs]
+    match plan:
+        case PatternPlan():
+            gaps = [node for node in nodes(plan.pattern) if isinstance(node, Gap)]
+            exprs += [*(variable.condition for variable in plan.variables), *(gap.until for gap in gaps)]
+            exprs += [measure.expr for measure in (plan.timed_out.measures if plan.timed_out else ())]
+        case WindowPlan():
+            exprs.append(plan.having)
+        case JoinPlan():
+            exprs.append(plan.condition)
+    exprs += [measure.expr for measure in getattr(plan, "measures", ())]
+    return [expr for expr in exprs if expr is not None]
+
+
+def output_schema(name: str, measures: tuple[Measure, ...], inputs: tuple[Input, ...]) -> StreamSchema:
+    """The stream that measures make. Its key is the rule's, where all key values are output. What is made of a secret
+    column is secret."""
     columns = tuple(
         Column(measure.name, measure.expr.type or ColumnType.TEXT, not isinstance(measure.expr, KeyValue))
         for measure in measures
     )
     keys = {m.expr.index: m.name for m in measures if isinstance(m.expr, KeyValue)}
     whole = sorted(keys) == list(range(len(keys)))
-    return StreamSchema(name, columns, tuple(keys[i] for i in sorted(keys)) if whole else ())
+    hidden = {column for source in inputs for column in source.schema.secret}
+    secret = tuple(m.name for m in measures if hidden and not hidden.isdisjoint(columns_read(m.expr)))
+    return StreamSchema(name, columns, tuple(keys[i] for i in sorted(keys)) if whole else (), secret=secret)
 
 
 def canonical(value: object) -> str:

@@ -35,6 +35,11 @@ def _walk_value(value: object, into_aggregates: bool) -> Iterator[Expr]:
             yield from _walk_value(item, into_aggregates)
 
 
+def columns_read(expr: Expr) -> set[str]:
+    """The names of all payload columns that it reads, of whatever stream."""
+    return {node.name for node in walk(expr) if isinstance(node, Attribute)}
+
+
 def depth_of(expr: Expr) -> int:
     """How deep its nodes are nested; without recursion, so that it can be asked of any."""
     depth = 0

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from unerring.log import disk_syncs
-from unerring.model import SECOND_US, ConfigError, DiskError, Persist, ProcessConfig, check
+from unerring.log import decrypt_bytes, disk_syncs, encrypt_bytes, is_encrypted
+from unerring.model import SECOND_US, ConfigError, DiskError, Persist, ProcessConfig, check, invariant
 from unerring.runtime import wal
 
 APPLICATION_ID: Final = 0x554E5231
@@ -28,6 +28,8 @@ CHECK_TRIES: Final = 5
 """Marks a SQLite file as ours, so that another program's file is not taken for it."""
 SCHEMA_VERSION: Final = 1
 _PAGE_BYTES: Final = 4096
+_OWNER: Final = "*storage"
+"""In the place of a stream, whose names begin with a letter: no key of one is erased with it."""
 
 
 class StorageConfig(ProcessConfig, frozen=True):
@@ -71,8 +73,11 @@ class MemoryStorage:
 class SqliteStorage:
     """Stable storage in one SQLite file. It may be written from a thread other than the one that opened it."""
 
-    def __init__(self, path: str | Path, config: StorageConfig | None = None) -> None:
+    def __init__(self, path: str | Path, config: StorageConfig | None = None, *, encrypted: bool = False) -> None:
+        """`encrypted`: records may hold values of secret columns, so each is encrypted with the ring of keys. Those
+        that are encrypted are read in any case."""
         self.path = Path(path)
+        self._encrypted = encrypted
         self._config = config or StorageConfig()
         self._lock = threading.Lock()
         self._failure: str | None = None
@@ -165,7 +170,7 @@ class SqliteStorage:
                         break
                     if _crc(key, value) != crc:
                         raise self._fail("trusted", f"record {key!r} does not match its checksum")
-                    loaded[key] = value
+                    loaded[key] = _plain(self.path, key, value)
             except (sqlite3.Error, TypeError, AttributeError) as error:
                 raise self._fail("read", error) from None
             return loaded
@@ -192,7 +197,7 @@ class SqliteStorage:
                 database.executemany(
                     "INSERT INTO records (key, value, crc) VALUES (?, ?, ?) "
                     "ON CONFLICT (key) DO UPDATE SET value = excluded.value, crc = excluded.crc",
-                    [(key, value, _crc(key, value)) for key, value in persist.puts],
+                    [(key, value, _crc(key, value)) for key, value in self._kept(persist)],
                 )
             # Every record touches a page or two of the table and its index, and its own overflow pages.
             self._unmoved_bytes += _PAGE_BYTES * (2 * len(persist.puts) + 2 * len(persist.deletes))
@@ -200,6 +205,11 @@ class SqliteStorage:
         database.execute("COMMIT")
         if self._unmoved_bytes >= self._config.checkpoint_bytes:
             self._checkpoint()
+
+    def _kept(self, persist: Persist) -> Iterable[tuple[str, bytes]]:
+        if not self._encrypted:
+            return persist.puts
+        return [(key, encrypt_bytes(value, _OWNER, (), key)) for key, value in persist.puts]
 
     def _checkpoint(self) -> None:
         # By hand, since SQLite's own checkpoints keep a failed sync to themselves.
@@ -238,7 +248,16 @@ def settled(path: Path, key: str) -> bytes | None:
     value, crc = record
     if _crc(key, value) != crc:
         raise DiskError(f"{path} could not be read: {key!r} does not match its checksum; its process may be writing it")
-    return bytes(value)
+    return _plain(path, key, bytes(value))
+
+
+def _plain(path: Path, key: str, value: bytes) -> bytes:
+    """A record as it was given."""
+    if not is_encrypted(value):
+        return value
+    plain = decrypt_bytes(value, _OWNER, key, str(path))
+    invariant(plain is not None, "what no stream owns is not erased with a key of one")
+    return plain or b""
 
 
 def check_file(path: Path) -> None:

@@ -17,6 +17,7 @@ ROWS_AT_ONCE: Final = 200_000
 
 Counted = Callable[[Stretch, list[Any], list[Any], list[int]], Stretch]
 """Adds to a stretch what is drawn of it: of the times that are there, those that should be, and those of errors."""
+Knowable = Callable[[list[Any]], tuple[list[Any], int]]
 
 
 def judge_target(
@@ -25,16 +26,19 @@ def judge_target(
     from_us: int,
     through_us: int,
     counted: Counted = lambda stretch, ours, theirs, wrong: stretch,
+    knowable: Knowable = lambda tables: (list(tables), 0),
 ) -> Stretch:
     """The rows of `(from, through]`. What the perfect run has after the sink's position is still to come; what the
-    target has there is false."""
+    target has there is false. `knowable`: rows without those that nobody can recompute, and how many these are."""
     at, schema = target.position(), perfect.schema
     reached_us = from_us if at is None else min(max(at.time, from_us), through_us)
     total = Stretch(counts={}, findings=[])
 
     def judge(start_us: int, end_us: int, wanted: pa.Table) -> None:
-        rows = _one_nan(as_rows(target.read(start_us, end_us), schema))
+        [rows], erased = knowable([_one_nan(as_rows(target.read(start_us, end_us), schema))])
+        [wanted], _ = knowable([wanted])
         stretch, wrong = compare(schema, [rows], wanted, start_us, end_us)
+        stretch.erased = erased
         total.add(counted(stretch, [_times(rows)], [_times(wanted)], wrong))
 
     for start_us, end_us in _stretches(perfect, from_us, reached_us):
@@ -42,7 +46,7 @@ def judge_target(
     if reached_us < through_us:
         judge(reached_us, through_us, _perfect(perfect, reached_us, reached_us))
         for start_us, end_us in _stretches(perfect, reached_us, through_us):
-            rest = _perfect(perfect, start_us, end_us)
+            [rest], _ = knowable([_perfect(perfect, start_us, end_us)])
             stretch, wrong = missing(schema, rest, COMPLETENESS, "the target does not have it yet")
             total.add(counted(stretch, [], [_times(rest)], wrong))
     return total

@@ -6,7 +6,7 @@ goes on where the run was.
 
 from __future__ import annotations
 
-import secrets
+from secrets import token_hex
 from typing import Final
 
 import msgspec
@@ -26,6 +26,8 @@ class SinkRecord(msgspec.Struct, frozen=True):
     """The target's address, without its password."""
     token: str
     """Drawn once: another run's sink of the same name is another sink."""
+    secrets: bool = False
+    """Whether the target gets the values of secret columns, or NULL."""
 
     @property
     def id(self) -> str:
@@ -38,11 +40,11 @@ class SinkRecord(msgspec.Struct, frozen=True):
         return f"sink-{self.name}"
 
 
-def register(store: Store, name: str, stream: str, to: str) -> SinkRecord:
+def register(store: Store, name: str, stream: str, to: str, *, secrets: bool = False) -> SinkRecord:
     """The record of a sink, made now if there is none. A name stands for one stream and one target."""
     if not name or not all(c.isalnum() or c in "-_" for c in name):
         raise ConfigError(f"sink name {name!r}: use letters, digits, - and _")
-    record = SinkRecord(name, stream, to, secrets.token_hex(4))
+    record = SinkRecord(name, stream, to, token_hex(4), secrets)
     if store.create(_name(name), protect_json(record)):
         return record
     kept = known(store, name)
@@ -52,6 +54,12 @@ def register(store: Store, name: str, stream: str, to: str) -> SinkRecord:
         raise ConfigError(
             f"sink {name} of this run delivers {kept.stream} to {kept.to}, not {stream} to {to}; give the new one "
             f"another name, or remove the old one with: unerring deliver RUN --forget {name}"
+        )
+    if kept.secrets != secrets:
+        plain = "with the values of secret columns" if kept.secrets else "without the values of secret columns"
+        raise ConfigError(
+            f"sink {name} of this run delivers {plain}, and that is part of what it is; give the new one another name, "
+            f"or remove the old one with: unerring deliver RUN --forget {name}"
         )
     return kept
 

@@ -18,7 +18,7 @@ class Counted:
     """One stream. What the index names is counted there; the footer of every other segment is read once."""
 
     def __init__(self, log: EventLog, name: str) -> None:
-        self.chain: Chain = log.chain(name)
+        self.chain: Chain = log.veiled(name)
         self.events = 0
         self.rule = ""
         self._counted_us = self.chain.base.from_us
