@@ -1,0 +1,300 @@
+"""Writes deploy/prometheus/alerts.yaml and its test for promtool, and both into docs/operations.md, of one table:
+`python scripts/alerts.py`. Each alert has a failure; for it that alert fires, and no other one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+RULES = ROOT / "deploy" / "prometheus" / "alerts.yaml"
+TESTS = ROOT / "deploy" / "prometheus" / "alerts-test.yaml"
+PAGE = ROOT / "docs" / "operations.md"
+BEGIN, END = "<!-- alerts: written by scripts/alerts.py -->", "<!-- end of alerts -->"
+MINUTES = 40
+"""The length of each test; the failure begins in the middle, and is looked at at the end."""
+
+Series = dict[str, str]
+
+
+class Alert(NamedTuple):
+    """`failure`: in words; `series`: how its metrics look then, before and after, one value a minute."""
+
+    name: str
+    expr: str
+    summary: str
+    failure: str
+    series: Series
+    lasts: str = ""
+
+
+def steady(value: float) -> str:
+    return f"{value:g}+0x{MINUTES}"
+
+
+def rising(step: float) -> str:
+    return f"0+{step:g}x{MINUTES}"
+
+
+def turns(before: float, after: float) -> str:
+    return f"{before:g}+0x{MINUTES // 2} {after:g}+0x{MINUTES // 2}"
+
+
+def jumps(by: float) -> str:
+    """A counter that goes on after a failure."""
+    return f"0+0x{MINUTES // 2} {by:g}+{by:g}x{MINUTES // 2}"
+
+
+def buckets(metric: str, labels: str, below: float, a_minute: float = 60) -> Series:
+    """A histogram of which everything is in the first bucket of these ends that is not below."""
+    ends = ("0.01", "0.1", "0.25", "1", "10", "30", "+Inf")
+    return {f'{metric}_bucket{{{labels},le="{end}"}}': rising(a_minute if float(end) >= below else 0) for end in ends}
+
+
+HEALTHY: Series = {
+    'unerring_violations{of="situations"}': steady(0),
+    'unerring_channel_lost_total{stream="Reading"}': steady(0),
+    'unerring_quarantined_total{stream="Reading",reason="schema"}': steady(0),
+    'unerring_process_up{process="hot/0"}': steady(1),
+    'unerring_part_up{part="run"}': steady(1),
+    'unerring_driver_up{driver="spark"}': steady(1),
+    'unerring_driver_leads{driver="spark"}': steady(1),
+    "unerring_driver_restarts_total": steady(0),
+    'unerring_lag_seconds{process="hot/0"}': steady(0.2),
+    'unerring_input_wait_seconds{rule="hot",stream="Reading"}': steady(0),
+    'unerring_watermark_age_seconds{stream="Reading"}': steady(0.5),
+    'unerring_events_total{level="1",driver="spark"}': rising(600),
+    'unerring_level_watermark_seconds{level="1",driver="spark"}': rising(60),
+    'unerring_queued{process="hot/0"}': steady(12),
+    'unerring_instances_waiting{service="courier"}': steady(0),
+    "unerring_instances_held": steady(0),
+    "unerring_instances_stuck": steady(0),
+    'unerring_sink_up{sink="lake",stream="Hot"}': steady(1),
+    'unerring_sync_hangs_seconds{process="n0"}': steady(0),
+    **buckets("unerring_sync_seconds", 'process="n0"', 0.01),
+    **buckets("unerring_latency_seconds", 'since="published",to="situation",of="Hot"', 0.25),
+}
+
+ALERTS = [
+    Alert(
+        "AuditFoundSomethingWrong",
+        "unerring_violations > 0",
+        "The last audit found something wrong: open audit.html in the run's folder.",
+        "an audit finds a violation",
+        {'unerring_violations{of="situations"}': turns(0, 1)},
+    ),
+    Alert(
+        "EventsDeclaredLost",
+        "increase(unerring_channel_lost_total[10m]) > 0",
+        "A channel declared events lost: see the stream's quarantine, reason lost.",
+        "a channel declares events lost",
+        {'unerring_channel_lost_total{stream="Reading"}': jumps(3)},
+    ),
+    Alert(
+        "EventsInQuarantine",
+        "increase(unerring_quarantined_total[10m]) > 0",
+        "Events went to quarantine: unerring status says how many and why.",
+        "a producer sends events that do not fit their stream",
+        {'unerring_quarantined_total{stream="Reading",reason="schema"}': jumps(3)},
+    ),
+    Alert(
+        "ProcessDown",
+        "unerring_process_up == 0",
+        "A process of a run is down for a minute; one more failure may stop its rule.",
+        "a replica, a driver or a process node stops or hangs and does not come back",
+        {'unerring_process_up{process="hot/0"}': turns(1, 0)},
+        "1m",
+    ),
+    Alert(
+        "PartDown",
+        "unerring_part_up == 0",
+        "A channel, a reaction or a level keeps failing, or the run itself is gone: unerring status says why.",
+        "a part of the run's own process keeps failing, or that process is gone",
+        {'unerring_part_up{part="run"}': turns(1, 0)},
+        "1m",
+    ),
+    Alert(
+        "DriverDown",
+        "unerring_driver_up == 0",
+        "A Spark driver is not caught up.",
+        "one of several drivers does not come back",
+        {'unerring_driver_up{driver="spark"}': turns(1, 0)},
+        "3m",
+    ),
+    Alert(
+        "NobodyLeads",
+        "sum(unerring_driver_leads) == 0",
+        "No Spark driver leads.",
+        "no driver can be elected",
+        {'unerring_driver_leads{driver="spark"}': turns(1, 0)},
+        "1m",
+    ),
+    Alert(
+        "Behind",
+        "unerring_lag_seconds > 60",
+        "A rule is a minute of event time behind its inputs: it is too slow.",
+        "more events come than a rule can take",
+        {'unerring_lag_seconds{process="hot/0"}': turns(0.2, 90)},
+        "5m",
+    ),
+    Alert(
+        "InputSilent",
+        "unerring_input_wait_seconds > 30",
+        "A rule waits for an input that is silent while others go on: is its producer there, and does it send "
+        "watermarks when quiet?",
+        "one of a rule's producers falls silent",
+        {'unerring_input_wait_seconds{rule="hot",stream="Reading"}': turns(0, 45)},
+    ),
+    Alert(
+        "StreamSilent",
+        "unerring_watermark_age_seconds > 600",
+        "Nothing was heard of a stream for ten minutes; choose the bound by its usual pace.",
+        "a stream's only producer is gone",
+        {'unerring_watermark_age_seconds{stream="Reading"}': turns(0.5, 700)},
+    ),
+    Alert(
+        "DoesNotProgress",
+        "increase(unerring_events_total[10m]) > 0 and changes(unerring_level_watermark_seconds[10m]) == 0",
+        "Events come in and nothing is sealed.",
+        "a level takes events and seals nothing",
+        {'unerring_level_watermark_seconds{level="1",driver="spark"}': steady(600)},
+    ),
+    Alert(
+        "QueueFills",
+        "unerring_queued > 10000",
+        "A receiver does not acknowledge: start it again, or evict it.",
+        "a receiver takes and does not acknowledge",
+        {'unerring_queued{process="hot/0"}': turns(12, 20_000)},
+        "2m",
+    ),
+    Alert(
+        "ServiceAway",
+        "unerring_instances_waiting > 0",
+        "A service does not answer, and instances wait for it: unerring status says its address, since when and why.",
+        "a service is stopped",
+        {'unerring_instances_waiting{service="courier"}': turns(0, 4)},
+        "10s",
+    ),
+    Alert(
+        "InstancesHeld",
+        "unerring_instances_held > 0",
+        "Instances could not go on: unerring process list --status held; fix the service, then retry.",
+        "an instance cannot go on, or is held by an operator",
+        {"unerring_instances_held": turns(0, 1)},
+    ),
+    Alert(
+        "StuckInstances",
+        "unerring_instances_stuck > 0",
+        "Something does not undo: unerring process list --stuck, fix the service, then retry.",
+        "a service refuses to undo for ten minutes",
+        {"unerring_instances_stuck": turns(0, 1)},
+        "10m",
+    ),
+    Alert(
+        "KeepsDying",
+        "increase(unerring_driver_restarts_total[10m]) > 5",
+        "Processes of a run keep dying: see their log files.",
+        "a process dies again and again",
+        {"unerring_driver_restarts_total": jumps(1)},
+    ),
+    Alert(
+        "SinkDown",
+        "unerring_sink_up == 0",
+        "A sink's target is away or refuses: unerring status says why.",
+        "a sink's target is away",
+        {'unerring_sink_up{sink="lake",stream="Hot"}': turns(1, 0)},
+        "1m",
+    ),
+    Alert(
+        "DiskHangs",
+        "unerring_sync_hangs_seconds > 5",
+        "A disk does not end a sync: everything that this process would acknowledge waits for it.",
+        "a disk takes nothing any more",
+        {'unerring_sync_hangs_seconds{process="n0"}': turns(0, 9)},
+    ),
+    Alert(
+        "DiskSlow",
+        "histogram_quantile(0.5, sum by (process, le) (rate(unerring_sync_seconds_bucket[5m]))) > 0.1",
+        "Half of a process's syncs take longer than 0.1 s: every acknowledgement waits for one.",
+        "a disk becomes slow",
+        buckets("unerring_sync_seconds", 'process="n0"', 0.25),
+        "5m",
+    ),
+    Alert(
+        "SituationsLate",
+        "histogram_quantile(0.99, sum by (to, of, le) "
+        '(rate(unerring_latency_seconds_bucket{since="published"}[5m]))) > 10',
+        "Situations or effects come more than 10 s after their events: unerring status says what waits.",
+        "events are on their way for longer than 10 s",
+        buckets("unerring_latency_seconds", 'since="published",to="situation",of="Hot"', 30),
+        "5m",
+    ),
+]
+
+
+def rules_text() -> str:
+    """The file for Prometheus."""
+    lines = ["groups:", "  - name: unerring", "    rules:"]
+    for alert in ALERTS:
+        lines += [f"      - alert: {alert.name}", f"        expr: {alert.expr}"]
+        lines += [f"        for: {alert.lasts}"] if alert.lasts else []
+        lines += [f"        annotations: {{summary: {json.dumps(alert.summary)}}}"]
+    return "\n".join([*lines, ""])
+
+
+def tests_text() -> str:
+    """The file for `promtool test rules`: a test for each failure, and one for a run with which nothing is wrong."""
+    lines = ["rule_files: [alerts.yaml]", "evaluation_interval: 1m", "tests:"]
+    for alert in [None, *ALERTS]:
+        series = HEALTHY | ({} if alert is None else alert.series)
+        lines += ["  - interval: 1m", f"    name: {json.dumps(alert.failure if alert else 'nothing is wrong')}"]
+        lines += ["    input_series:"]
+        lines += [f"      - {{series: '{name}', values: '{values}'}}" for name, values in series.items()]
+        lines += ["    alert_rule_test:"]
+        for other in ALERTS:
+            lines += [f"      - eval_time: {MINUTES}m", f"        alertname: {other.name}"]
+            labels = _labels(other) if other is alert else None
+            expected = (
+                "[]"
+                if labels is None
+                else f"[{{exp_labels: {labels}, exp_annotations: {{summary: {json.dumps(other.summary)}}}}}]"
+            )
+            lines += [f"        exp_alerts: {expected}"]
+    return "\n".join([*lines, ""])
+
+
+def _labels(alert: Alert) -> str:
+    """Those that an alert has: what its expression leaves of its series."""
+    name = next(iter(alert.series))
+    given = dict(re.findall(r'(\w+)="([^"]*)"', name))
+    if by := re.search(r"sum by \(([^)]+)\)", alert.expr):
+        given = {label: given[label] for label in by[1].split(", ") if label != "le"}
+    elif alert.expr.startswith("sum("):
+        given = {}
+    if alert.name == "DoesNotProgress":
+        given = {"level": "1", "driver": "spark"}
+    return json.dumps(given)
+
+
+def page_text() -> str:
+    """What docs/operations.md says: the rules, and the table of alerts and failures."""
+    rows = [f"| {alert.failure} | `{alert.name}` | {alert.lasts or 'at once'} |" for alert in ALERTS]
+    table = ["| failure | alert that fires, and no other | after |", "|---|---|---|", *rows]
+    return "\n".join([BEGIN, "", "```yaml alerts.yaml", rules_text() + "```", "", *table, "", END])
+
+
+def page_with(text: str) -> str:
+    """The page with its part between the marks written anew."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return before + page_text() + after
+
+
+if __name__ == "__main__":
+    RULES.parent.mkdir(parents=True, exist_ok=True)
+    RULES.write_text(rules_text())
+    TESTS.write_text(tests_text())
+    PAGE.write_text(page_with(PAGE.read_text()))
