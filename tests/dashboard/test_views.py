@@ -22,8 +22,14 @@ from unerring.app.status import RunStatus
 
 pytestmark = pytest.mark.timeout(900)
 ROWS_MAX = 80
-VIEWS = ("overview", "tree", "situations", "processes", "channels", "spark", "timeline", "audit")
-FULL = {"overview": ".latest li", "situations": ".row .tag", "processes": ".row .instance", "timeline": ".row .who"}
+VIEWS = ("overview", "tree", "situations", "processes", "channels", "spark", "timeline", "past", "audit")
+FULL = {
+    "overview": ".latest li",
+    "situations": ".row .tag",
+    "processes": ".row .instance",
+    "timeline": ".row .who",
+    "past": "#moment",
+}
 """What is there once a view has all that it asked for."""
 INSTANCES = 10_000
 TABS_MAX = 120

@@ -39,7 +39,7 @@ function set(element, name, value, before) {
     if (value) element.addEventListener(type, value);
   } else if (name === 'style') {
     for (const [property, is] of Object.entries(value || {})) element.style.setProperty(property, is);
-  } else if (name === 'value' || name === 'checked' || name === 'disabled' || name === 'open' || name === 'hidden') {
+  } else if ((name === 'value' && element.tagName !== 'OPTION') || name === 'checked' || name === 'disabled' || name === 'open' || name === 'hidden') {
     if (element[name] !== value && !(name === 'value' && element === document.activeElement)) element[name] = value ?? '';
   } else if (value === undefined || value === null || value === false) {
     element.removeAttribute(name);

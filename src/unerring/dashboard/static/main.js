@@ -4,6 +4,7 @@ import { connect, keepToken, onChange, state } from './state.js';
 import { audit } from './audit.js';
 import { channels } from './channels.js';
 import { overview } from './overview.js';
+import { past } from './past.js';
 import { processes } from './processes.js';
 import { situations } from './situations.js';
 import { spark } from './spark.js';
@@ -19,6 +20,7 @@ const VIEWS = [
   ['channels', 'Channels', (d) => d.channels && count(d.channels.accounts.length), channels],
   ['spark', 'Spark', (d) => (d.spark?.levels.length ? count(d.spark.levels.length) : ''), spark],
   ['timeline', 'Timeline', (d) => d.timeline && count(d.timeline.count), timeline],
+  ['past', 'Past', () => '', past],
   ['audit', 'Audit', (d) => verdictWord(d), audit],
 ];
 

@@ -105,10 +105,12 @@ function list() {
 
 export async function why(event, before) {
   trail = [...before, { event, answer: null }];
+  if (location.hash.startsWith('#situations')) history.replaceState(null, '', `#situations/${encodeURIComponent(event.stream)}/${event.time_us}/${event.ordinal}`);
   changed();
   const query = new URLSearchParams({ stream: event.stream, time_us: event.time_us, ordinal: event.ordinal });
   const step = trail.at(-1);
   step.answer = await ask(`/api/why?${query}`);
+  if (step.answer.situation) step.event = step.answer.situation; // an address says which one, and no more
   changed();
 }
 
@@ -160,7 +162,7 @@ export function answerPanel(close) {
       h('ol', { class: 'constituents' }, answer.made_of.map((one) => constituent(one, trail)), h('li', { key: 'it', class: 'it' }, h('div', { class: 'constituent' },
         h('span', { class: 'when mono' }, eventClock(event.time_us)), h('span', { class: 'tag target' }, event.stream), h('span', { class: 'pairs' }, summary(event))))),
     ];
-  return panel(h('span', {}, `Why ${event.stream}?`), h('button', { class: 'quiet', onClick: close }, 'close'), crumbs || null, h('p', { class: 'soft' }, `${eventTime(event.time_us)} #${event.ordinal}`), body);
+  return panel(h('span', {}, `Why ${event.stream}?`), h('button', { class: 'quiet', onClick: close }, 'close'), crumbs || null, h('p', { class: 'soft' }, `${eventTime(event.time_us)} #${event.ordinal} `, h('a', { href: `#past/do=at&at_us=${event.time_us}` }, 'the run at that moment')), body);
 }
 
 function sampling() {
@@ -172,11 +174,19 @@ function sampling() {
   return state.document.run?.state === 'running' ? `${per} a second` : '';
 }
 
+// The address of a situation opens it, as pressing on it does.
+function openAddressed() {
+  const [, stream, time, ordinal] = location.hash.slice(1).split('/').map(decodeURIComponent);
+  if (trail.length || !ordinal) return;
+  why({ stream, time_us: Number(time), ordinal: Number(ordinal), payload: {} }, []);
+}
+
 export const situations = {
   draw(main) {
     if (!rows) list();
     if (!held.length && !ended && !loading) afresh();
     takeTail();
+    openAddressed();
     const counts = state.document.situations;
     const shown = held.filter((event) => !streams.has(event.stream));
     const all = find ? shown.length : Math.max(shown.length, wanted().reduce((sum, name) => sum + counts.by_stream[name], 0));
@@ -194,7 +204,7 @@ export const situations = {
           h('p', { class: 'soft foot' }, find
             ? `${plural(shown.length, 'situation')} found${lookedAt ? ` in the last ${count(lookedAt)}` : ''}`
             : `${count(shown.length)} in the list of ${count(all)} delivered; scroll down for older ones`)),
-        answerPanel(() => { trail = []; rows.chosen = null; changed(); })),
+        answerPanel(() => { trail = []; rows.chosen = null; history.replaceState(null, '', '#situations'); changed(); })),
     ]);
     const here = document.getElementById('situation-rows');
     if (rows.element.parentNode !== here) here.append(rows.element);

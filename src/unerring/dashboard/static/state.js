@@ -75,11 +75,13 @@ export function connect() {
 
 const name = (one) => `${one.at_us} ${one.who} ${one.what}`;
 
+let held = new Set(); // of what the timeline has
+
 function addToTimeline(more) {
   const last = state.timeline.at(-1);
-  const seen = new Set(state.timeline.slice(-2 * more.length).map(name));
-  const added = more.filter((one) => !seen.has(name(one)));
+  const added = more.filter((one) => !held.has(name(one)));
   if (!added.length) return;
+  for (const one of added) held.add(name(one));
   state.timeline.push(...added);
   if (last && added[0].at_us < last.at_us) state.timeline.sort((one, other) => one.at_us - other.at_us);
   announce(added);
@@ -89,6 +91,7 @@ async function readTimeline() {
   const answer = await ask('/api/timeline');
   if (answer.last) {
     state.timeline = answer.last;
+    held = new Set(answer.last.map(name));
     addToTimeline(state.document.timeline?.last || []); // what came while the answer was on its way
     changed();
   }

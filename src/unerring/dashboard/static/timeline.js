@@ -3,6 +3,7 @@
 import { h, patch } from './dom.js';
 import { count, plural, wallClock } from './format.js';
 import { empty, notices, panel } from './parts.js';
+import { address } from './past.js';
 import { Rows } from './rows.js';
 import { changed, state } from './state.js';
 
@@ -106,7 +107,7 @@ export const timeline = {
   draw(main) {
     rows ??= new Rows({
       label: 'What happened, the latest first', height: 30, role: 'list',
-      render: (one) => [h('span', { class: 'when mono' }, wallClock(one.at_us)), h('span', { class: `sign ${one.what.replace(' ', '-')}` }, KINDS[one.what]?.[1] || '?'), h('b', { class: 'who' }, one.who), h('span', {}, KINDS[one.what]?.[2] || one.what), h('span', { class: 'soft said' }, one.said)],
+      render: (one) => [h('span', { class: 'when mono' }, wallClock(one.at_us)), h('span', { class: `sign ${one.what.replace(' ', '-')}` }, KINDS[one.what]?.[1] || '?'), h('b', { class: 'who' }, one.who), h('span', {}, KINDS[one.what]?.[2] || one.what), h('span', { class: 'soft said' }, one.said), h('a', { class: 'then', href: address({ do: 'at', wall_us: one.at_us }), 'aria-label': `The run at ${wallClock(one.at_us)}` }, 'then')],
     });
     const told = state.document.timeline;
     const listed = state.timeline.filter((one) => !only || kindOf(one) === only);
