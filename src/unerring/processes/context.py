@@ -13,7 +13,7 @@ from unerring.processes.build import Process
 from unerring.processes.config import ClusterBounds, ProcessesConfig
 from unerring.processes.grouping import Group, Grouping, group_at
 from unerring.processes.incarnations import Incarnations
-from unerring.processes.messages import Mail, Published, Start, State, Status
+from unerring.processes.messages import Mail, Published, Recalled, Start, State, Status
 from unerring.processes.out import Out
 from unerring.processes.pacing import Hearing, Transfers
 from unerring.processes.view_changes import ViewChanges
@@ -108,6 +108,15 @@ class Context:
     def known(self) -> dict[Address, int]:
         """What a message that somebody counts says of incarnations."""
         return self.shared.incarnations.of(self.members)
+
+    def counts(self, sender: Address, known: Mapping[Address, int]) -> bool:
+        """Learn from a message, and whether it counts. If not, its sender is told that it has been replaced."""
+        incarnations = self.shared.incarnations
+        incarnations.learn(known)
+        if incarnations.counts(sender, known):
+            return True
+        self.out.send(sender, Recalled(0, incarnations.lives.mine, incarnations.present, self.known()))
+        return False
 
     def process_of(self, state: State) -> Process | None:
         return self.shared.processes.get(f"{state.process}@{state.version}")

@@ -96,7 +96,8 @@ class Election:
     def on_vote(self, sender: Address, message: Vote, now: int) -> None:
         if self.votes is None or message.view != self._acceptor.view:
             return
-        self._context.shared.incarnations.learn(message.known)
+        if not self._context.counts(sender, message.known):
+            return
         self.votes[sender] = message
         self._count(now)
 

@@ -39,8 +39,6 @@ class Incarnations:
         self._me = me
         self._out = out
         self.lives = Lives()
-        self.outdated = False
-        """A later incarnation of this node took part: what is on this disk is an old copy."""
 
     def load(self, data: bytes) -> None:
         self.lives = msgspec.msgpack.decode(data, type=Lives)
@@ -53,7 +51,7 @@ class Incarnations:
     @property
     def present(self) -> bool:
         """Whether this node takes part."""
-        return self.lives.whole and not self.outdated
+        return self.lives.whole
 
     @property
     def known(self) -> Known:
@@ -72,10 +70,10 @@ class Incarnations:
         # An operator's word about a node that was away holds for what it was then, and does not outlive its return.
         back = {node: number for node, number in risen.items() if self.gone(node)}
         forgotten = {**self.lives.forgotten, **back}
-        self.change(known={**self.known, **risen}, forgotten=forgotten)
-        if self._me in risen and risen[self._me] > self.lives.mine and self.lives.whole:
-            self.outdated = True
-            self._out.report("outdated", self.why_absent(()))
+        # A later incarnation of this very node took part: its own disk is an old copy, and it has to catch up like one
+        # whose disk is empty.
+        whole = self.lives.whole and risen.get(self._me, 0) <= self.lives.mine
+        self.change(known={**self.known, **risen}, forgotten=forgotten, whole=whole)
 
     def counts(self, sender: Address, known: Mapping[Address, int]) -> bool:
         """Whether a message that said this comes from an incarnation of its sender that is not replaced."""
@@ -98,12 +96,7 @@ class Incarnations:
 
     def why_absent(self, missing: Iterable[Address]) -> str:
         """For people: why this node takes no part."""
-        if self.outdated:
-            return (
-                f"{self._me} took part with another disk after this one was written; what is on it is an old copy. "
-                "Stop the node, put this disk aside, and start it with an empty one"
-            )
         return (
-            f"the disk of {self._me} is empty, so it does not know what it promised. It takes part as soon as "
+            f"{self._me} does not know what it promised: its disk is empty, or an old copy. It takes part as soon as "
             f"{', '.join(missing)} told it; at the very first start, as soon as they are there"
         )

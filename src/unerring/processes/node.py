@@ -69,7 +69,7 @@ from unerring.processes.messages import (
 from unerring.processes.out import Out
 from unerring.processes.outbox import PUBLISHED, Outbox, Publications
 from unerring.processes.pacing import Hearing, Transfers, Wakes
-from unerring.processes.plausible import VIEW_STEP_MAX, check_instance, check_message, check_sender
+from unerring.processes.plausible import VIEW_STEP_MAX, check_instance, check_known, check_message, check_sender
 from unerring.processes.pulse import Pulse
 from unerring.processes.rejoin import Rejoin, TakesPart
 from unerring.processes.replica import Replica
@@ -257,6 +257,10 @@ class ProcessNode:
             for lead in message.leads:
                 self._check_view(lead.instance, lead.view, now)
             return
+        if isinstance(message, Ack | Vote | Stored | Recalled):
+            check_known(message.known, self.shared.nodes, self.shared.wall_us(now))
+        elif isinstance(message, Recall):
+            check_known({sender: message.incarnation}, self.shared.nodes, self.shared.wall_us(now))
         before = None
         if isinstance(message, Replicate | Name | Decided | RequestView | Reject | Vote):
             instance = _instance_of(message)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unerring.model import Address, ProtocolError
+from unerring.model import SECOND_US, Address, ProtocolError
 from unerring.processes.build import Process
 from unerring.processes.children import family_of, starts
 from unerring.processes.graph import Graph, Kind
@@ -54,6 +54,9 @@ VIEW_STEP_MAX: Final = 1 << 12
 """How far a view may lie above what is known of an instance: survivors may have to cancel for every one in between. Who
 was away for more elections than that comes to the present one in steps."""
 
+AHEAD_US_MAX: Final = 400 * 86_400 * SECOND_US
+"""How far the clock of a node with a new disk may be ahead."""
+
 _OF_NODES: Final = (
     *(Replicate, Ack, Reject, RequestView, Vote, Name, Named, Decided, Fetch, Heartbeat, Clean, Settled),
     *(AskMail, MailBag, Started, Stored, Recall, Recalled),
@@ -72,6 +75,13 @@ def check_sender(sender: Address, message: Any, nodes: tuple[Address, ...]) -> N
         or kind is Request
     ):
         raise ProtocolError(f"{kind.__name__} from {sender!r}, which may not send it")
+
+
+def check_known(known: Mapping[Address, int], nodes: tuple[Address, ...], wall_us: int) -> None:
+    """Refuse incarnations of strangers, and those of a far future: they are drawn by wall clocks."""
+    for node, number in known.items():
+        if node not in nodes or number > wall_us + AHEAD_US_MAX:
+            raise ProtocolError(f"incarnation {number} of {node[:80]!r}, which cannot be; compare the nodes' clocks")
 
 
 def check_instance(id: str) -> None:

@@ -33,6 +33,10 @@ other, each time with at most f that have not caught up, are covered by the same
 the next one, and hands on the incarnations that it was told. What is in flight for ever harms nobody: requests to
 services meet a tombstone, and states of view V from the old m are states of view V.
 
+A disk that was put aside and comes back is an old copy: its node hears of an incarnation of itself that is later than
+its own, stops, and catches up in the same way. What it finds on that disk counts as one more memory, its logs are its
+own to undo, and it leaves every view that it was in.
+
 A new cluster is the same thing: all disks are empty. When a node hears from every other one that its disk is empty
 too, nobody can have promised anything: these incarnations are the founders, and begin with nothing. Who missed that
 moment hears from any founder that it is one, if it is still the same incarnation. So the first start needs all nodes
@@ -49,7 +53,6 @@ import msgspec
 
 from unerring.model import SECOND_US, Address
 from unerring.processes.context import Shared
-from unerring.processes.large import Kept
 from unerring.processes.messages import Memory, Published, Recall, Recalled
 from unerring.processes.outbox import PUBLISHED
 from unerring.processes.roster import Roster
@@ -101,10 +104,15 @@ class Rejoin:
     # ---- asking ------------------------------------------------------------------------------------------------
 
     def begin(self, now: int) -> None:
-        """With an empty disk, or after a crash before it was whole: as an incarnation that nobody has heard of."""
+        """As an incarnation that nobody has heard of before. It is kept over restarts: as long as this disk holds it,
+        and it is not whole, nothing was promised in its name."""
         incarnations = self._shared.incarnations
-        known = max(incarnations.lives.mine, incarnations.known.get(self._shared.me, 0))
-        incarnations.change(mine=self.number(known, now), whole=False)
+        for replica in self._roster.open.values():
+            replica.step_down()
+        self._timetable.deployed(self._shared.wall_us(now))
+        mine, known = incarnations.lives.mine, incarnations.known.get(self._shared.me, 0)
+        if mine == 0 or mine < known:
+            incarnations.change(mine=self.number(max(mine, known), now), whole=False)
         self._tellers, self._memories, self._published, self._marks = {}, {}, {}, {}
         self._ask_all(now)
 
@@ -115,9 +123,9 @@ class Rejoin:
     def tick(self, now: int) -> None:
         if self._shared.incarnations.lives.whole:
             return
-        if not self._tellers and self._asked_us is None:
+        if self._asked_us is None:
             self.begin(now)
-        elif self._asked_us is None or now - self._asked_us >= ASK_US:
+        elif now - self._asked_us >= ASK_US:
             self._ask_all(now)
         if self._reported_us is None:
             self._reported_us = now
@@ -150,10 +158,10 @@ class Rejoin:
 
     def on_recalled(self, sender: Address, message: Recalled, now: int) -> None:
         incarnations = self._shared.incarnations
+        incarnations.learn(message.known)
         lives = incarnations.lives
         if lives.whole or message.incarnation != lives.mine:
             return
-        incarnations.learn(message.known)
         if incarnations.known.get(self._shared.me, 0) > lives.mine:
             self.begin(now)
             return
@@ -190,18 +198,21 @@ class Rejoin:
         for id, published in self._published.items():
             out.keep(f"{id}|{PUBLISHED}", published)
         for name, mark_us in self._marks.items():
-            self._timetable.raise_mark(name, mark_us)
+            self._timetable.set_mark(name, mark_us)
         for instance, memory in self._memories.items():
             if memory.outline is not None:
-                self._roster.add_finished(instance, memory.outline)
-                out.deliver(Kept(instance))
-            elif (replica := self._roster.create(instance, now)) is not None:
+                self._roster.remember_end(instance, memory.outline)
+            elif (replica := self._roster.open.get(instance) or self._roster.create(instance, now)) is not None:
                 replica.remember(memory)
+        for replica in self._roster.open.values():
+            if replica.instance not in self._memories:
+                replica.remember(replica.memory())
         mine = shared.incarnations.lives.mine
         known = {**shared.incarnations.known, shared.me: mine}
         shared.incarnations.change(whole=True, reborn=True, known=known)
         out.report("whole", f"{shared.me} knows again of {len(self._memories)} instances, as incarnation {mine}")
         self._memories, self._published, self._marks = {}, {}, {}
+        self._asked_us = self._reported_us = None
         self._on_whole(now)
 
     # ---- a new cluster -----------------------------------------------------------------------------------------
@@ -220,7 +231,7 @@ class Rejoin:
 
     def on_recall(self, sender: Address, message: Recall, now: int) -> None:
         incarnations, asking = self._shared.incarnations, message.incarnation
-        if incarnations.outdated or not (incarnations.lives.whole or incarnations.lives.mine):
+        if not (incarnations.lives.whole or incarnations.lives.mine):
             return
         answer = Recalled(asking, incarnations.lives.mine, incarnations.lives.whole, incarnations.known)
         known = incarnations.known.get(sender, 0)

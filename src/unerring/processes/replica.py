@@ -191,14 +191,20 @@ class Replica:
 
     def remember(self, memory: Memory) -> None:
         """What enough others told. In the highest view that they know of it follows and acknowledges, no more: whatever
-        else it may have promised or done up to that view is taken for promised and done."""
-        self.acceptor.raise_view(memory.view)
-        if memory.state is not None:
-            self.acceptor.accept(memory.accepted_in, memory.state, own=False)
+        else it may have promised or done up to that view is taken for promised and done. If there is something on its
+        disk, of an earlier time, it does not go on in that view either."""
+        acceptor = self.acceptor
+        fresh = acceptor.accepted is None and not self.logs.kept
+        acceptor.raise_view(memory.view)
+        forgotten = acceptor.view
+        if memory.state is not None and (memory.accepted_in, memory.state.group) > acceptor.rank:
+            acceptor.accept(memory.accepted_in, memory.state, own=False)
         for mail in memory.mail:
             self.inbox.store(mail)
-        self.slot.close(memory.view)
-        self.recovery.lose(memory.view)
+        self.slot.close(forgotten)
+        self.recovery.lose(forgotten)
+        if not fresh:
+            acceptor.raise_view(forgotten + 1)
 
     # ---- life --------------------------------------------------------------------------------------------------
 

@@ -104,9 +104,7 @@ class Replication:
             self._ack_own(self.state)
 
     def on_ack(self, sender: Address, message: Ack, now: int) -> None:
-        incarnations = self._context.shared.incarnations
-        incarnations.learn(message.known)
-        if not incarnations.counts(sender, message.known):
+        if not self._context.counts(sender, message.known):
             return
         self._reached[sender] = (message.view, message.group)
         if self.state is None or message.view != self._acceptor.view or message.group != self.state.group:

@@ -72,6 +72,13 @@ class Roster:
         out.deliver(Kept(replica.instance))
         return True
 
+    def remember_end(self, instance: str, outline: Outline) -> None:
+        """Another node told the outcome. What was to be undone here stays to be undone."""
+        if instance in self.open or instance in self.finished:
+            return
+        self.add_finished(instance, outline)
+        self._shared.out.deliver(Kept(instance))
+
     def add_finished(self, instance: str, outline: Outline) -> None:
         """Keep an outcome, and forget the oldest above the bound."""
         out = self._shared.out

@@ -77,9 +77,8 @@ class Timetable:
     def due(self, wall_us: int) -> list[Start]:
         """The starts that are due now; repeated until they are done."""
         due = []
+        self.deployed(wall_us)
         for schedule in self.schedules.values():
-            if schedule.name not in self.marks:  # it begins when it is deployed
-                self._mark(schedule.name, wall_us)
             mark_us = self.marks[schedule.name]
             missed = schedule.missed(mark_us, wall_us)
             if missed > self.config.catch_up_max:
@@ -100,9 +99,15 @@ class Timetable:
             if due_us > self.marks.get(name, -1):
                 self._mark(name, due_us)
 
-    def raise_mark(self, name: str, mark_us: int) -> None:
-        """Another node has come further."""
-        if name in self.schedules and mark_us > self.marks.get(name, -1):
+    def deployed(self, wall_us: int) -> None:
+        """A schedule begins when it is deployed."""
+        for name in self.schedules:
+            if name not in self.marks:
+                self._mark(name, wall_us)
+
+    def set_mark(self, name: str, mark_us: int) -> None:
+        """Other nodes say how far it has come."""
+        if name in self.schedules:
             self._mark(name, mark_us)
 
     def _mark(self, name: str, mark_us: int) -> None:
