@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from tests.runtime.test_filter import Shop, ask
+from unerring.model import Actor, UnerringError
 from unerring.processes import Answer, Limits
 from unerring.runtime.secret import shared_secret
 from unerring.runtime.services.clients import HttpService
@@ -145,3 +146,23 @@ def test_whoever_has_no_such_secret_is_told_what_to_do(tmp_path) -> None:
         assert "both need the same secret file" in reply.value
 
     play(tmp_path, scenario, {"secret": tmp_path / "other"})
+
+
+@pytest.mark.parametrize("role", Actor)
+def test_of_all_roles_nodes_and_services_ask_by_default(tmp_path, role) -> None:
+    """Carry out, undo, and close the gate: each with a genuine secret of its own."""
+    file = tmp_path / "secret"
+    shared_secret(file)
+    allowed = role in (Actor.NODE, Actor.SERVICE)
+
+    async def scenario(service: HttpService, stranger: httpx.AsyncClient, filter: IdempotencyFilter) -> None:
+        reply = await service.ask(ask("i/sell/0@0"))
+        assert reply.answer == (Answer.DONE if allowed else Answer.UNKNOWN)
+        undone = await service.ask(ask("i/sell/0@0", "cancel"))
+        assert (undone.answer != Answer.UNKNOWN) is allowed
+        if not allowed:
+            with pytest.raises(UnerringError):
+                await service.steer("pause", "maintenance")
+
+    who = f"{role}/ann"
+    play(tmp_path, scenario, {"secret": file, "caller": who}, secret={who: file}, name="shop", limits=Limits())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -312,3 +314,125 @@ def test_the_certificates_of_a_host_are_for_the_processes_on_it(tmp_path: Path) 
     policy = default_policy()
     assert policy.reason(read_who("replica/b"), Right.REPLICA, "b/rule.0")[0]
     assert not policy.reason(read_who("replica/b"), Right.REPLICA, "c/rule.1")[0]
+
+
+@pytest.mark.parametrize("keeper", ["", *Actor])
+def test_only_a_replica_keeps_the_membership_record(wait, cards, keeper) -> None:
+    """Whoever answers where the keeper should be is asked, before it learns who calls."""
+
+    async def scenario() -> None:
+        there = Node("membership", tls=cards(keeper, "membership"), right_of=lambda node: (Right.REPLICA, node))
+        await there.open()
+        replica = Node("rule.0", tls=cards("replica", "rule.0"), right_of=lambda node: (Right.MEMBERSHIP, "membership"))
+        replica.links.join("membership", there.address, dials=True)
+        await wait.until(lambda: there.heard or replica.reports["links.unreachable"])
+        if keeper == Actor.REPLICA:
+            replica.links.send("membership", Note(1))
+            await wait.until(lambda: there.notes() == [1])
+        else:
+            assert there.heard == []
+            assert replica.reports[REFUSED] >= 1
+        await replica.links.close()
+        await there.links.close()
+
+    wait.run(scenario())
+
+
+@pytest.mark.parametrize("right", [Right.REPLICA, Right.NODE, Right.MEMBERSHIP])
+def test_a_genuine_process_stands_for_no_other(wait, cards, right) -> None:
+    """One frame under another node's name was enough."""
+    role = "node" if right == Right.NODE else "replica"
+
+    async def scenario() -> None:
+        server = Node("bob", tls=cards(role, "bob"), right_of=lambda node: (right, node))
+        await server.open()
+        liar = Node("carl", tls=cards(role, "ann"), right_of=lambda node: (right, node))
+        liar.links.join("bob", server.address, dials=True)
+        await wait.until(lambda: server.reports[REFUSED])
+        assert server.heard == []
+        await liar.links.close()
+        await server.links.close()
+
+    wait.run(scenario())
+
+
+@pytest.mark.parametrize("role", ["", *Actor])
+def test_only_a_consumer_acknowledges_even_where_all_may_read(wait, cards, tmp_path, role) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text(
+        '[[allow]]\nwho = "*/*"\nread = ["*"]\npublish = ["*"]\n'
+        '[[allow]]\nwho = "consumer/*"\nacknowledge = ["$name"]\n'
+    )
+
+    async def scenario() -> None:
+        at = channel(cards("producer", "gw1"), policy=str(policy), stream="")
+        async with AsyncPublisher("tcp://127.0.0.1:0", transport=at) as out:
+            if role == "":  # a certificate without a role is nobody, whatever the policy says
+                with pytest.raises(HandshakeError):
+                    await requests_to(out, cards(role), [Ack(producer_id("gw1"), out.epoch, "ann", 0)])
+                return
+            await requests_to(out, cards(role), [Ack(producer_id("gw1"), out.epoch, "ann", 0)])
+            if role == Actor.CONSUMER:
+                await wait.until(lambda: "ann" in out.registered)
+                return
+            await wait.until(lambda: out.reports[REFUSED])
+            assert out.registered == {}
+
+    wait.run(scenario())
+
+
+@pytest.mark.parametrize("role", ["", *Actor])
+@pytest.mark.parametrize("relays", [False, True])
+def test_nobody_relays_unless_the_policy_says_so(wait, cards, tmp_path, role, relays) -> None:
+    """Events of another producer, from a port whose owner has each role."""
+    policy = tmp_path / "policy.toml"
+    extra = '[[allow]]\nwho = "*/*"\nrelay = ["Reading"]\n' if relays else ""
+    policy.write_text(f'[[allow]]\nwho = "*/*"\nread = ["*"]\npublish = ["*"]\n{extra}')
+
+    async def scenario() -> None:
+        async with Outlet(cards(role), policy=str(policy)) as outlet:
+            reader = AsyncSubscriber(
+                outlet.way.direct, transport=channel(cards("consumer"), policy=str(policy), redial_min_us=1_000)
+            )
+            if role == "":
+                with pytest.raises(HandshakeError):
+                    await reader.__aenter__()
+                return
+            async with reader as events:
+                outlet.way.push(CODEC.encode(Heartbeat(producer_id("gw1"), 1, 1, "gw1", outlet.way.direct)))
+                await wait.until(lambda: events.met or events._inlet.lines.reports[REFUSED])
+                assert events.met == ([producer_id("gw1")] if relays else [])
+
+    wait.run(scenario())
+
+
+@pytest.mark.parametrize("speaks", [b"", b"\x16\x03\x01\x02\x00\x01"])
+def test_a_flood_of_tls_handshakes_keeps_nobody_out(wait, cards, speaks) -> None:
+    """Some say nothing, some begin a handshake and do not go on: the one that has taken longest makes room."""
+
+    async def scenario() -> None:
+        async with Outlet(cards("producer"), connections_max=8) as outlet:
+            port = int(outlet.way.direct.rpartition(":")[2].partition("?")[0])
+            idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(40)]
+            for _, writer in idle:
+                writer.write(speaks)
+            assert await outlet.greeted_by(cards("consumer"))
+            assert outlet.reports["tcp.refused"] >= 32
+            for _, writer in idle:
+                writer.close()
+                with contextlib.suppress(ConnectionError):
+                    await writer.wait_closed()
+
+    wait.run(scenario())
+
+
+SECURITY = Path(__file__).parents[2] / "docs" / "security.md"
+
+
+def test_every_test_that_the_page_names_is_there() -> None:
+    """`tests/FOLDER/test_FILE.py::test_NAME`, or the file alone."""
+    named = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", SECURITY.read_text())
+    assert len(named) > 40
+    for path, name in named:
+        source = (SECURITY.parents[1] / path).read_text()
+        assert not name or f"def {name}(" in source, f"{path} has no {name}"
