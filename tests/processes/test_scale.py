@@ -251,19 +251,68 @@ def test_a_node_that_was_away_for_a_moment_shows_its_states_a_few_at_a_time() ->
     three.run_until(lambda: three.all_known(60))
 
 
+def awake(_: str) -> int:
+    return 0
+
+
+def test_an_instance_that_was_named_meanwhile_sleeps_on() -> None:
+    wakes = Wakes()
+    wakes.later("a", 500)
+    wakes.later("b", 500)
+    until = {"a": 900, "b": 500}
+    assert wakes.take(500, 1_000, until.__getitem__) == ["b"]
+    assert wakes.take(899, 1_000, until.__getitem__) == []
+    assert wakes.take(900, 1_000, until.__getitem__) == ["a"]
+    wakes.now("c")
+    wakes.later("c", 1_000)
+    wakes.now("c")  # something happened to it: its time does not matter
+    assert wakes.take(1_000, 1_000, lambda _: 5_000) == ["c"]
+
+
+def test_followers_whose_leader_names_them_are_not_looked_at(monkeypatch: Any) -> None:
+    """Each was, once in every round of heartbeats, which was most of what thousands of waiting instances cost."""
+    three = Three()
+    three.start(*(f"i{n}" for n in range(60)))
+    three.run_until(lambda: three.all_known(60))
+    settled_us, until_us = three.now + 1_000_000, three.now + 4_000_000
+    three.run_until(lambda: three.now >= settled_us)
+    ticked: list[bool] = []
+    tick = Replica.tick
+
+    def counting(replica: Replica, now: int, may_ask: bool = True) -> None:
+        ticked.append(replica.leading)
+        tick(replica, now, may_ask)
+
+    monkeypatch.setattr(Replica, "tick", counting)
+    three.run_until(lambda: three.now >= until_us)
+    assert ticked.count(False) == 0
+    assert 0 < len(ticked) < 600
+
+
+def test_a_live_leader_that_ceased_to_lead_is_missed_after_a_round_of_its_heartbeats() -> None:
+    """Its node is heard all the time, so only that it does not name the instance any more can tell."""
+    three = Three()
+    three.start(*(f"i{n}" for n in range(60)))
+    three.run_until(lambda: three.all_known(60))
+    leader = next(node for node in three.nodes.values() if node.instances["i7"].leading)
+    leader.instances["i7"].step_down()
+    three.run_until(lambda: any(node.instances["i7"].leading for node in three.nodes.values()), 5.0)
+    assert [id for id in three.views if id != "i7"] == []
+
+
 def test_instances_that_wait_are_not_looked_at() -> None:
     wakes = Wakes()
     wakes.now("a")
     wakes.later("b", 500)
     wakes.later("b", 900)  # stands for an earlier time
-    assert wakes.take(100, 1_000) == ["a"]
-    assert wakes.take(499, 1_000) == []
-    assert wakes.take(500, 1_000) == ["b"]
+    assert wakes.take(100, 1_000, awake) == ["a"]
+    assert wakes.take(499, 1_000, awake) == []
+    assert wakes.take(500, 1_000, awake) == ["b"]
     wakes.later("b", 900)
     wakes.later("b", 700)
     wakes.forget("c")
-    assert wakes.take(800, 1_000) == ["b"]
-    assert wakes.take(10_000, 1_000) == []
+    assert wakes.take(800, 1_000, awake) == ["b"]
+    assert wakes.take(10_000, 1_000, awake) == []
 
 
 def test_a_tick_looks_at_a_bounded_number_of_instances_those_that_waited_longest_first() -> None:
@@ -271,10 +320,10 @@ def test_a_tick_looks_at_a_bounded_number_of_instances_those_that_waited_longest
     for name in "dacb":
         wakes.now(name)
     wakes.later("early", 50)
-    assert wakes.take(100, 2) == ["d", "a"]
+    assert wakes.take(100, 2, awake) == ["d", "a"]
     wakes.now("d")
-    assert wakes.take(100, 2) == ["c", "b"]
-    assert wakes.take(100, 9) == ["early", "d"]
+    assert wakes.take(100, 2, awake) == ["c", "b"]
+    assert wakes.take(100, 9, awake) == ["early", "d"]
 
 
 class Asked(msgspec.Struct):

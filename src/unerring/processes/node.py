@@ -203,7 +203,7 @@ class ProcessNode:
         """Those that need it. Of the instances of a node that fell silent, as many as a view may be asked for now: all
         of them at every tick would be most of the work, when there is most to do."""
         config = self.shared.config
-        most, due = config.candidacies_max, self.wakes.take(now, config.ticks_max)
+        most, due = config.candidacies_max, self.wakes.take(now, config.ticks_max, self._asleep_until_us)
         awake = [self.instances[id] for id in due if id in self.instances]
         self._asking = {id: None for id in self._asking if self._asks(id)}
         asking = len(self._asking)
@@ -221,6 +221,10 @@ class ProcessNode:
             next_us = replica.next_us(now)
             if replica.instance in self.instances and next_us > now:
                 self.wakes.later(replica.instance, next_us)
+
+    def _asleep_until_us(self, instance: str) -> int:
+        replica = self.instances.get(instance)
+        return 0 if replica is None else replica.asleep_until_us
 
     def _asks(self, instance: str) -> bool:
         return instance in self.instances and self.instances[instance].election.votes is not None
@@ -328,7 +332,8 @@ class ProcessNode:
             replica = self.roster.create(instance, now)
         if replica is not None:
             replica.handle(sender, message, now)
-            self._after(replica)
+            if type(message) is not AskMail or replica.inbox.mailbox.mail:  # nothing is new where nothing is stored
+                self._after(replica)
 
     def _on_finished(self, sender: Address, instance: str, message: Any, now: int) -> None:
         """Somebody speaks of an instance that is settled: all were clean, so only the outcome is left to tell."""

@@ -4,7 +4,7 @@ how many states are on their way at once because somebody missed them."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from heapq import heappop, heappush
 from itertools import islice
 from typing import Final, Protocol
@@ -37,13 +37,21 @@ class Wakes:
             self._at[instance] = at_us
             heappush(self._times, (at_us, instance))
 
-    def take(self, now: int, most: int) -> list[str]:
+    def take(self, now: int, most: int, asleep_until_us: Callable[[str], int]) -> list[str]:
         """The instances that need this tick, those that have waited longest first. Whatever is above `most` waits for
-        the next one: between two ticks a node has to hear what it is told."""
+        the next one: between two ticks a node has to hear what it is told. One whose time has come sleeps on, if that
+        would wake it later by now: nearly all that wait are followers, whose leaders named them meanwhile."""
         while self._times and self._times[0][0] <= now:
             at_us, instance = heappop(self._times)
-            if self._at.get(instance) == at_us:
-                del self._at[instance]
+            if self._at.get(instance) != at_us:
+                continue
+            del self._at[instance]
+            if instance in self._awake:
+                continue
+            until_us = asleep_until_us(instance)
+            if until_us > now:
+                self.later(instance, until_us)
+            else:
                 self._awake[instance] = None
         taken = list(islice(self._awake, most))
         for instance in taken:

@@ -304,6 +304,15 @@ class Replica:
         offer_us = self.inbox.offer_us if self.inbox.mailbox.mail and leader else idle_until_us
         return min(until_us, offer_us, idle_until_us)
 
+    @property
+    def asleep_until_us(self) -> int:
+        """A follower with nothing under way has nothing to do until its leader ought to have named it; 0: others."""
+        busy = self.leading or self.master.execution or self.backups.execution or self.recovery.undos
+        expects = self.planner.handing or self.inbox.mailbox.mail
+        if busy or expects or self.election.votes is not None or not self.watch.leader:
+            return 0
+        return self.watch.named_until_us(self.acceptor.accepted is not None)
+
     def lead(self) -> Lead | None:
         """The entry of the instance in this node's heartbeats, if it leads it."""
         if not self.leading:
