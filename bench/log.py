@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent))
 
 import scale
+import secret
 import state
 from tests.s3 import S3Server
 from unerring.app import RootSealer, place_of, verify
@@ -66,7 +67,7 @@ def run(quick: bool = False) -> Iterator[dict[str, Any]]:
         yield from _verifying(Path(name) / "run", 20 if quick else 400)
         with _s3(Path(name)) as store:
             yield from _measure("s3.", store, quick)
-    for figures in (state.run(quick), scale.run(quick)):
+    for figures in (state.run(quick), scale.run(quick), secret.run(quick)):
         for figure in figures:
             yield {**figure, "bench": "log"}
 

@@ -6,6 +6,7 @@ import json
 import threading
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -18,7 +19,7 @@ from unerring.app.metrics import Metrics
 from unerring.app.parts import Parts
 from unerring.app.place import Place
 from unerring.cli import main
-from unerring.log import Chain, Positions, with_origin
+from unerring.log import KEYS_VARIABLE, Chain, Positions, new_ring, with_origin
 from unerring.model import CallerError, ConfigError, StreamSchema, WorldError
 
 RATE: StreamSchema = sink_app.app.outputs[0]
@@ -45,6 +46,24 @@ def app(lake: str) -> App:
     return App("tree", rules=[sink_app.Rate], streams=[sink_app.Reading], buckets=1).deliver(
         "Rate", to=f"delta:{lake}", name="rates", every="10ms"
     )
+
+
+def test_a_sink_gets_secret_values_only_if_the_app_says_so(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new_ring(tmp_path / "ring")
+    monkeypatch.setenv(KEYS_VARIABLE, str(tmp_path / "ring"))
+    schema = msgspec.structs.replace(RATE, name="Hidden", secret=("n",))
+    chain = place.log.create(schema, 1)
+    chain.seal(9, with_origin(pa.table({"time": [5], "ordinal": [0], "machine": [1], "n": [7]}), schema))
+    for secrets, wanted in ((False, [None]), (True, [7])):
+        sink = Sink(f"sink{secrets}", "Hidden", f"delta:{tmp_path / str(secrets)}", secrets=secrets)
+        [work] = sink_deliveries(place, [sink], None, lambda text: None)
+        work.run(threading.Event(), follow=False)
+        assert DeltaTable(str(tmp_path / str(secrets))).to_pyarrow_table().column("n").to_pylist() == wanted
+        other = msgspec.structs.replace(sink, secrets=not secrets)
+        with pytest.raises(ConfigError, match="give the new one another name"):
+            sink_deliveries(place, [other], None, lambda text: None)
 
 
 def seal(place: Place, times: list[int]) -> Chain:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
 
 from unerring import Event, EventLog, Stamp, schema_of, stream
@@ -13,6 +16,7 @@ from unerring.log import (
     KEYS_VARIABLE,
     BadEvent,
     Chain,
+    Keys,
     LogWriter,
     MemoryStore,
     MissingKey,
@@ -35,7 +39,7 @@ from unerring.log import (
 from unerring.log.keys import path_of
 from unerring.log.runs import write_run
 from unerring.log.segments import Footer
-from unerring.model import TIME_MIN, CallerError, LogError, SchemaError, all_shown, shown
+from unerring.model import TIME_MIN, CallerError, LogError, SchemaError, StreamSchema, all_shown, shown
 
 
 @stream(key="who", secret=("card", "limit", "seen"))
@@ -369,3 +373,102 @@ def test_an_event_says_nothing_of_secret_columns() -> None:
         assert CARD not in text
         assert "(secret)" in text
     assert shown("Payment", event.payload)["amount"] == 1.5
+
+
+# --- mutants: a log that is broken on purpose must be found by what the tests above look at
+
+
+def faults(ring: Path) -> set[str]:
+    """What is wrong with a log that holds payments: everything that the promises rule out."""
+    store, found = MemoryStore(), set()
+    chain = EventLog(store).create(SCHEMA, 1)
+    same = {"amount": 1.0, "card": CARD, "limit": None, "seen": None}
+    places = [(1, "a"), (1, "b"), (2, "a"), (2, "b")]
+    events = [
+        Event("Payment", Stamp(time, number % 2), (who,), {"who": who, **same})
+        for number, (time, who) in enumerate(places)
+    ]
+    chain.seal(5, rows(*events))
+    again = EventLog(MemoryStore()).create(SCHEMA, 1)
+    again.seal(5, rows(*events))
+    cells, repeated = (
+        [cell for part in one.lying(one.spans(0, 5)[0], [LYING]) for cell in part.column(0).to_pylist()]
+        for one in (chain, again)
+    )
+    if len(set(cells)) < len(cells):
+        found.add("one ciphertext in two places")
+    if cells != repeated:
+        found.add("two writers make different bytes")
+    raw = msgspec.msgpack.encode({"who": "a", **same})
+    Quarantine(store, "Payment").add([BadEvent("p", 0, 1, Reason.SCHEMA, f"bad {CARD}", raw)])
+    shown_to_people = msgspec.json.encode(held(EventLog(store), "Payment"))
+    if CARD.encode() in everything(store) or CARD.encode() in shown_to_people:
+        found.add("a value that leaks")
+    erase(ring, "Payment", ("a",))
+    try:
+        left = cards(chain)
+    except LogError:
+        return found | {"a value that is lost"}
+    if left["a"] != {None} or any(one.raw for one in held(EventLog(store), "Payment", secrets=True)):
+        found.add("a value that was erased and is read")
+    if left["b"] != {CARD}:
+        found.add("a value that is lost")
+    return found
+
+
+LYING = "_encrypted_card"
+
+
+def test_the_log_itself_has_no_fault(ring: Path) -> None:
+    assert faults(ring) == set()
+
+
+@pytest.mark.parametrize(
+    ("mutant", "fault"),
+    [
+        ("a nonce used twice", "one ciphertext in two places"),
+        ("a nonce that is drawn", "two writers make different bytes"),
+        ("one data key for all keys", "a value that is lost"),
+        ("a preview with its bytes", "a value that leaks"),
+        ("a detail that repeats a value", "a value that leaks"),
+        ("an erasure that keeps the node above", "a value that was erased and is read"),
+        ("an erasure that keeps the ciphers in memory", "a value that was erased and is read"),
+    ],
+)
+def test_every_mutant_is_caught(mutant: str, fault: str, ring: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from unerring.log import encryption, keys, quarantine
+
+    before = read_ring(ring)
+    mutants: dict[str, tuple[object, str, object]] = {
+        "a nonce used twice": (encryption, "place_of", lambda column, time: [column.encode()]),
+        "a nonce that is drawn": (encryption, "encrypted", _drawing(encryption.encrypted)),
+        "one data key for all keys": (keys, "path_of", lambda stream, key: bytes(14)),
+        "a preview with its bytes": (quarantine, "_veiled", lambda event, stream: event),
+        "a detail that repeats a value": (quarantine, "_TELLING", frozenset()),
+        "an erasure that keeps the node above": (keys, "_without", lambda key, where: key),
+        "an erasure that keeps the ciphers in memory": (encryption, "the_ring", lambda why: before),
+    }
+    monkeypatch.setattr(*mutants[mutant])
+    if mutant == "a nonce that is drawn":
+        monkeypatch.setattr("unerring.log.segments.encrypted", mutants[mutant][2])
+    if mutant == "an erasure that keeps the node above":  # whoever does not look at the list of what was erased
+        monkeypatch.setattr(keys.Keys, "_cipher", _unlisted)
+    assert fault in faults(ring)
+
+
+def _drawing(right: Callable[..., Any]) -> Callable[..., Any]:
+    def drawn(table: pa.Table, schema: StreamSchema) -> pa.Table:
+        made = right(table, schema)
+        at = made.schema.get_field_index(LYING)
+        cells = [cell + os.urandom(4) for cell in made.column(at).to_pylist()]
+        return made.set_column(at, made.schema.field(at), pa.array(cells, pa.binary()))
+
+    return drawn
+
+
+def _unlisted(keys: Keys, id: bytes, path: bytes) -> object:
+    object.__setattr__(keys, "_erased", frozenset())
+    return right_cipher(keys, id, path)
+
+
+right_cipher = Keys._cipher

@@ -127,7 +127,12 @@ def _cell(ring: Keys, stream: str, column: str, key: Key, time: int, value: Any)
     cipher = ring.cipher(ring.newest, stream, key)
     if cipher is None:
         return ring.newest
-    return ring.newest + cipher.encrypt(msgspec.msgpack.encode(value), [column.encode(), time.to_bytes(8, signed=True)])
+    return ring.newest + cipher.encrypt(msgspec.msgpack.encode(value), place_of(column, time))
+
+
+def place_of(column: str, time: int) -> list[bytes]:
+    """What is authenticated with a value: a cell is good in its own place alone."""
+    return [column.encode(), time.to_bytes(8, signed=True)]
 
 
 def _value(ring: Keys, stream: str, column: str, key: Key, time: int, cell: bytes, where: str) -> Any:
@@ -137,7 +142,7 @@ def _value(ring: Keys, stream: str, column: str, key: Key, time: int, cell: byte
     if cipher is None:
         return None
     try:
-        data = cipher.decrypt(cell[ID_BYTES:], [column.encode(), time.to_bytes(8, signed=True)])
+        data = cipher.decrypt(cell[ID_BYTES:], place_of(column, time))
     except InvalidTag:
         raise LogError(
             f"{where}: the value of secret column {column!r} at {time} is not what was encrypted there: it was changed "

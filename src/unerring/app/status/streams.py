@@ -46,7 +46,7 @@ class Counted:
             "quarantined": self._bad,
             "readers": {reader: list(stamp) for reader, stamp in self._positions.all().items()},
             "columns": [column.name for column in columns],
-            "times": [column.name for column in columns if column.type is ColumnType.TIME],
+            "times": [c.name for c in columns if c.type is ColumnType.TIME and c.name not in self.chain.schema.secret],
             "key": list(self.chain.schema.key),
         }
 
