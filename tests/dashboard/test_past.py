@@ -102,6 +102,9 @@ def test_what_if_says_what_comes_and_goes(told: Told, page: Any) -> None:
     assert came.endswith("come")
     assert gone.endswith("go")
     assert "Standstill" in page.inner_text("main")
+    page.click('form:has(select[name="stream"]) button.main')  # the same question, from what the form says
+    page.wait_for_selector("#difference")
+    assert page.inner_text("#difference") == f"{came}, {gone}"
     page.click('button:has-text("Why not?") >> nth=0')
     until_address(page, "do=why-not")
 

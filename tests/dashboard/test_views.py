@@ -42,6 +42,12 @@ UNKNOWN_ROLES = """() => [...document.querySelectorAll('[role]')].map(one => one
     'group', 'button', 'img', 'listbox', 'option', 'list', 'listitem', 'presentation', 'region', 'status', 'alert'
 ].includes(role))"""
 CONTRAST = (Path(__file__).parent / "contrast.js").read_text()
+AXE = (Path(__file__).parent / "axe-core" / "axe.min.js").read_text()
+SERIOUS = """async () => {
+    const found = await axe.run(document, { resultTypes: ['violations'] });
+    return found.violations.filter(one => ['serious', 'critical'].includes(one.impact))
+        .map(one => `${one.id}: ${one.help}: ${one.nodes.map(node => node.html.slice(0, 99)).slice(0, 3).join(' | ')}`);
+}"""
 PALE = "() => Object.assign(document.querySelector('h2').style, {color: '#999', backgroundColor: '#aaa'})"
 OVERLAPS = """() => {
     const boxes = [...document.querySelectorAll('.tree .node > rect:first-of-type')].map(one => one.getBBox());
@@ -105,6 +111,14 @@ def tab_to(page: Any, condition: str) -> None:
         if page.evaluate(condition):
             return
     pytest.fail(f"Tab never comes to where {condition}")
+
+
+def serious(page: Any) -> list[str]:
+    """What axe-core finds on the page that is serious or critical."""
+    if not page.evaluate("() => 'axe' in window"):
+        page.evaluate(AXE)
+    found: list[str] = page.evaluate(SERIOUS)
+    return found
 
 
 def number(text: str) -> int:
@@ -254,6 +268,7 @@ def test_everything_has_a_name_a_role_and_a_contrast(ended: Served, page: Any, s
     ended.go(page, "channels")
     page.evaluate(PALE)
     assert len(page.evaluate(CONTRAST)) == 1, "what is pale is found"
+    assert [one.partition(":")[0] for one in serious(page)] == ["color-contrast"], "axe-core finds it, too"
     page.reload()
     for view in (*VIEWS, f"processes/{judged.CANCELLED}"):
         ended.go(page, view)
@@ -263,6 +278,7 @@ def test_everything_has_a_name_a_role_and_a_contrast(ended: Served, page: Any, s
         assert page.evaluate(CONTRAST) == [], f"{view} in {scheme}"
         for width in (390, 1400):
             page.set_viewport_size({"width": width, "height": 900})
+            assert serious(page) == [], f"{view} in {scheme}, {width} wide"
             beyond = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
             assert page.evaluate(beyond) <= 0, f"{view} is wider than a window of {width}"
 

@@ -23,7 +23,7 @@ const judgement = (wrong) => h('td', {}, h('span', { class: `chip ${wrong ? 'bad
 
 // The first so many columns are words, the last is the verdict, between them are figures.
 function table(words, names, rows) {
-  return h('div', { class: 'table-scroll' }, h('table', {},
+  return h('div', { class: 'table-scroll', tabindex: 0, role: 'region', 'aria-label': 'The rules, judged' }, h('table', {},
     h('thead', {}, h('tr', {}, names.map((name, at) => h('th', { scope: 'col', class: at >= words && at < names.length - 1 ? 'right' : '' }, name)))),
     h('tbody', {}, rows)));
 }

@@ -27,7 +27,7 @@ function account(one) {
 
 function log() {
   const streams = Object.entries(state.document.streams || {});
-  return h('div', { class: 'table-scroll' }, h('table', {},
+  return h('div', { class: 'table-scroll', tabindex: 0, role: 'region', 'aria-label': 'Streams of the log' }, h('table', {},
     h('thead', {}, h('tr', {}, ['stream', 'events', 'segments', 'known through', 'in quarantine', 'readers'].map((name, at) => h('th', { scope: 'col', class: at === 1 || at === 2 ? 'right' : '' }, name)))),
     h('tbody', {}, streams.map(([name, one]) => h('tr', { key: name, 'data-stream': name },
       h('th', { scope: 'row' }, name, h('span', { class: 'soft' }, one.kind === 'situation' ? ' situations' : '')),
@@ -41,7 +41,7 @@ const tones = { delivering: 'good', stopped: 'bad' };
 
 // Where situations go: how far each target is behind, and why.
 function sinks(told) {
-  return h('div', { class: 'table-scroll' }, h('table', { class: 'sinks' },
+  return h('div', { class: 'table-scroll', tabindex: 0, role: 'region', 'aria-label': 'Sinks' }, h('table', { class: 'sinks' },
     h('thead', {}, h('tr', {}, ['sink', 'state', 'delivered', 'waiting', 'behind', 'target'].map((name, at) => h('th', { scope: 'col', class: at > 1 && at < 5 ? 'right' : '' }, name)))),
     h('tbody', {}, told.map((one) => h('tr', { key: one.name, 'data-sink': one.name },
       h('th', { scope: 'row' }, one.name, h('span', { class: 'soft' }, ` ${one.stream}`)),
@@ -56,7 +56,7 @@ export const channels = {
     patch(main, [
       ...notices(),
       panel('Channels', h('span', { class: 'tools' }, h('span', { class: 'soft' }, 'since this consumer began, or began again: its cut'), told.accounts.length ? balance(told) : null),
-        told.accounts.length ? [equation(told), h('div', { class: 'table-scroll' }, h('table', { class: 'accounts' },
+        told.accounts.length ? [equation(told), h('div', { class: 'table-scroll', tabindex: 0, role: 'region', 'aria-label': 'Ledgers of the channels' }, h('table', { class: 'accounts' },
           h('thead', {}, h('tr', {}, ['channel', '', 'published', 'delivered', 'declared lost', 'pending', 'duplicates discarded', 'ledger'].map((name, at) => h('th', { scope: 'col', class: at > 1 && at < 7 ? 'right' : '' }, name)))),
           h('tbody', {}, told.accounts.map(account))))]
           : empty('No channel feeds this run; its log was written by other means (', h('code', {}, 'unerring ingest'), ', for example).')),

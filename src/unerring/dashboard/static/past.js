@@ -24,11 +24,17 @@ const go = (given) => { location.hash = address(given); };
 function microseconds(text) {
   if (/^-?\d{10,}$/.test(text.trim())) return text.trim();
   const time = text.trim().replace(' ', 'T');
+  const finer = /\.\d{3}(\d{1,3})/.exec(time)?.[1] || ''; // a Date has milliseconds only
   const ms = Date.parse(/[Zz]|[+-]\d\d:?\d\d$/.test(time) ? time : `${time}Z`);
-  return Number.isNaN(ms) ? '' : String(ms * 1000);
+  return Number.isNaN(ms) ? '' : String(ms * 1000 + Number(finer.padEnd(3, '0')));
 }
 
-const written = (us) => (us ? new Date(Number(us) / 1000).toISOString() : '');
+function written(us) {
+  if (!us) return '';
+  const finer = ((Number(us) % 1000) + 1000) % 1000;
+  const text = new Date((Number(us) - finer) / 1000).toISOString();
+  return finer ? text.replace('Z', `${String(finer).padStart(3, '0')}Z`) : text;
+}
 
 async function load() {
   if (rules === null) {
@@ -160,7 +166,7 @@ function reason(one, at) {
 }
 
 const attempt = (one, at) => h('li', { key: at, class: 'attempt' },
-  h('p', {}, chip(one.outcome === 'found' ? 'completed' : one.outcome === 'open' ? 'starting' : 'failed', `${one.outcome}, ${one.steps} of ${one.of}`), ' ', h('b', {}, one.text)),
+  h('p', {}, chip(one.outcome === 'found' ? 'completed' : one.outcome === 'open' ? 'starting' : 'failed', one.outcome), ' ', h('b', {}, one.text)),
   one.bound.length ? h('ol', { class: 'constituents' }, one.bound.map((bound, place) => h('li', { key: place }, h('div', { class: 'constituent' }, h('span', { class: 'soft' }, bound.step || '·'), event(bound), without(bound))))) : null,
   h('ul', { class: 'reasons' }, one.reasons.map(reason)));
 

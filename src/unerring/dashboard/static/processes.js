@@ -146,7 +146,7 @@ function drawing(graph, told) {
     }
     return control.get(name);
   };
-  return h('div', { class: 'graph-scroll' }, h('svg', { class: 'graph', viewBox: `0 0 ${width} ${height}`, style: { 'max-width': `${width}px` }, role: 'img', 'aria-label': `Process ${told.now.process}; done: ${[...taken.keys()].join(', ') || 'nothing yet'}` },
+  return h('div', { class: 'graph-scroll', tabindex: 0, role: 'region', 'aria-label': 'Graph of the process' }, h('svg', { class: 'graph', viewBox: `0 0 ${width} ${height}`, style: { 'max-width': `${width}px` }, role: 'img', 'aria-label': `Process ${told.now.process}; done: ${[...taken.keys()].join(', ') || 'nothing yet'}` },
     h('circle', { class: 'end', cx: 8, cy: middle, r: 5 }),
     h('circle', { class: `end${told.now.status === 'completed' ? ' done' : ''}`, cx: width - 8, cy: middle, r: 5 }),
     graph.edges.map((edge, number) => {
@@ -183,7 +183,7 @@ const own = (text, told) => text.replaceAll(told.now.instance, '…');
 function history(told) {
   const groups = told.history?.groups || [];
   if (!groups.length) return empty('No group is decided yet.');
-  return h('div', { class: 'table-scroll' }, h('table', { class: 'dense' },
+  return h('div', { class: 'table-scroll', tabindex: 0, role: 'region', 'aria-label': 'Actions of the instance' }, h('table', { class: 'dense' },
     h('thead', {}, h('tr', {}, ['group', 'view', 'master', 'when', 'action', 'interaction id', 'took', 'reply'].map((name) => h('th', { scope: 'col' }, name)))),
     h('tbody', {}, groups.flatMap((group) => (group.actions.length ? group.actions : [null]).map((action, at) => h('tr', { key: `${group.group}.${at}` },
       h('td', {}, at ? '' : group.group), h('td', {}, at ? '' : group.view), h('td', {}, at ? '' : group.master), h('td', { class: 'nowrap' }, at ? '' : wallTime(group.at_us).split(', ').at(-1)),

@@ -107,7 +107,7 @@ export const timeline = {
   draw(main) {
     rows ??= new Rows({
       label: 'What happened, the latest first', height: 30, role: 'list',
-      render: (one) => [h('span', { class: 'when mono' }, wallClock(one.at_us)), h('span', { class: `sign ${one.what.replace(' ', '-')}` }, KINDS[one.what]?.[1] || '?'), h('b', { class: 'who' }, one.who), h('span', {}, KINDS[one.what]?.[2] || one.what), h('span', { class: 'soft said' }, one.said), h('a', { class: 'then', href: address({ do: 'at', wall_us: one.at_us }), 'aria-label': `The run at ${wallClock(one.at_us)}` }, 'then')],
+      render: (one) => [h('span', { class: 'when mono' }, wallClock(one.at_us)), h('span', { class: `sign ${one.what.replace(' ', '-')}` }, KINDS[one.what]?.[1] || '?'), h('b', { class: 'who' }, one.who), h('span', {}, KINDS[one.what]?.[2] || one.what), h('span', { class: 'soft said' }, one.said), h('a', { class: 'then', href: address({ do: 'at', wall_us: one.at_us }) }, 'then', h('span', { class: 'unseen' }, `: the run at ${wallClock(one.at_us)}`))],
     });
     const told = state.document.timeline;
     const listed = state.timeline.filter((one) => !only || kindOf(one) === only);

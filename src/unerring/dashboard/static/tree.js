@@ -155,7 +155,7 @@ function pills(node, y) {
     const number = one.name.split('/')[1] ?? '';
     const ended = one.state === 'ended', silent = one.state === 'silent', dead = !ended && !silent && !ALIVE.has(one.state);
     const x = node.x + WIDE - 14 - (Math.min(node.replicas.length, 5) - 1 - at) * 21;
-    return h('g', { key: one.name, class: `pill ${dead ? 'dead' : ended ? 'ended' : silent ? 'warn' : one.leads ? 'lead' : one.state === 'member' || one.state === 'running' ? 'up' : 'warn'}` },
+    return h('g', { key: one.name, 'aria-hidden': 'true', class: `pill ${dead ? 'dead' : ended ? 'ended' : silent ? 'warn' : one.leads ? 'lead' : one.state === 'member' || one.state === 'running' ? 'up' : 'warn'}` },
       h('circle', { cx: x, cy: y, r: 8.5 }),
       h('text', { x, y: y + 3.6, 'text-anchor': 'middle' }, dead ? '✕' : silent ? '?' : number),
       h('title', {}, `${one.name}: ${one.state}${one.leads ? ', leads' : ''}, incarnation ${one.incarnation ?? '–'}`));
@@ -176,14 +176,14 @@ function card(node, tall, crowded, choose) {
   const fit = (text, px, size) => (text.length * size * 0.545 > px ? `${text.slice(0, Math.max(3, Math.floor(px / (size * 0.545)) - 1))}…` : text);
   const shown = told.filter((_, at) => !at || told.slice(0, at + 1).join(' · ').length * 11.5 * 0.545 <= WIDE - 24).join(' · '); // whole facts
   return h('g', {
-    key: node.name, class: `node ${node.role}${hurt ? ' hurt' : ''}${focused === node.name ? ' chosen' : ''}`, tabindex: node.name === reached ? 0 : -1, role: 'button', 'aria-label': label,
+    key: node.name, class: `node ${node.role}${hurt ? ' hurt' : ''}${focused === node.name ? ' chosen' : ''}`, tabindex: node.name === reached ? 0 : -1, role: 'button',
     'aria-pressed': focused === node.name ? 'true' : 'false', 'data-node': node.name, onClick: () => { reached = node.name; choose(node.name); },
   },
     h('title', {}, label),
     h('rect', { x: node.x, y: node.y, width: WIDE, height: tall, rx: crowded ? 6 : 9 }),
     h('rect', { class: 'stripe', x: node.x, y: node.y + 8, width: 3.5, height: tall - 16, rx: 1.75 }),
-    h('text', { class: 'name', x: node.x + 14, y: node.y + (crowded ? 19.5 : 25) }, fit(node.title, crowded ? cut : cut, 14)),
-    !crowded && h('text', { class: 'facts', x: node.x + 14, y: node.y + 46 }, fit(shown, WIDE - 24, 11.5)),
+    h('text', { class: 'name', 'aria-hidden': 'true', x: node.x + 14, y: node.y + (crowded ? 19.5 : 25) }, fit(node.title, crowded ? cut : cut, 14)),
+    !crowded && h('text', { class: 'facts', 'aria-hidden': 'true', x: node.x + 14, y: node.y + 46 }, fit(shown, WIDE - 24, 11.5)),
     pills(node, node.y + (crowded ? 15 : 20)));
 }
 
@@ -213,7 +213,7 @@ function table(rows) {
   const first = Math.max(0, Math.min(Math.floor(scrolled / ROW) - SPARE, rows.length - visible - 2 * SPARE));
   const shown = rows.slice(first, first + visible + 2 * SPARE), after = rows.length - first - shown.length;
   const gap = (name, many) => many > 0 && h('tr', { key: name, class: 'gap', 'aria-hidden': 'true' }, h('td', { colspan: COLUMNS.length, style: { height: `${many * ROW}px` } }));
-  return h('div', { class: 'table-scroll tall', tabindex: rows.length > visible ? 0 : null, role: 'region', 'aria-label': 'Processes of the run', onScroll: (event) => { scrolled = event.target.scrollTop; changed(); } }, h('table', { class: 'replicas', 'aria-rowcount': rows.length + 1 },
+  return h('div', { class: 'table-scroll tall', tabindex: 0, role: 'region', 'aria-label': 'Processes of the run', onScroll: (event) => { scrolled = event.target.scrollTop; changed(); } }, h('table', { class: 'replicas', 'aria-rowcount': rows.length + 1 },
     h('thead', {}, h('tr', {}, COLUMNS.map(([name, right]) => h('th', { scope: 'col', class: right ? 'right' : '' }, name || h('span', { class: 'unseen' }, 'commands'))))),
     h('tbody', {}, gap('before', first), shown.map((one, at) => h('tr', { key: one.name, 'data-name': one.name, 'aria-rowindex': first + at + 2, class: ALIVE.has(one.state) ? '' : 'down' },
       h('th', { scope: 'row' }, one.name, one.host ? h('span', { class: 'soft' }, ` on ${one.host}`) : ''),
