@@ -406,6 +406,8 @@ def test_who_is_slow_is_given_time_and_who_was_away_is_not() -> None:
     assert back_us < 10_000_000 + config.suspect_us
     hearing.slept(back_us)  # whoever slept himself has to hear first who is there
     assert not hearing.silent("n1", back_us)
+    hearing.slept(back_us + 60_000)  # again: where that happens all the time, nobody would ever be missed
+    assert hearing.silent("n1", back_us + 2 * config.heartbeat_us)
     hearing.hear("n1", 10_900_000)
     assert not hearing.silent("n1", 10_900_000 + config.suspect_us - 1)
     hearing.beat("n1", 0, 10_900_000)

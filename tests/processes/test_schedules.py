@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.processes.table import Lose, Table, action, one_write, sequence
-from unerring.model import InvariantBreach, ProtocolError
+from unerring.model import Disconnected, InvariantBreach, ProtocolError
 from unerring.processes.graph import Kind, Vertex
 from unerring.processes.messages import CANCEL, Mail, Name, Replicate, Reply, Request, RequestView
 from unerring.processes.out import Out
@@ -273,6 +273,25 @@ def test_nodes_that_are_always_late_take_over_in_the_end() -> None:
             table.tick(name, after_us=75_000)
         table.deliver([b, c])
     assert table.nodes[b].query("i")["status"] == "completed"
+
+
+def test_nodes_that_are_always_late_do_not_wait_for_one_whose_link_is_down() -> None:
+    """Each tick comes so late that it could have been a pause. Who is gone is spared for that once."""
+    table = Table(one_write())
+    a, b, c = table.members
+    table.start()
+    for _ in range(5):
+        table.deliver([a, b, c], lose=states_of_group(1))
+        table.tick(a, after_us=20_000)
+    table.deliver([a, b, c], lose=states_of_group(1))
+    for name in (b, c):
+        table.nodes[name].handle(a, Disconnected(a, "it ended"), table.now)
+    gone_us = table.now
+    while table.nodes[b].query("i")["status"] != "completed":
+        assert table.now - gone_us < 3_000_000
+        for name in (b, c):
+            table.tick(name, after_us=75_000)
+        table.deliver([b, c])
 
 
 def shown_while_the_disk_writes(replica: type[Replica]) -> int:

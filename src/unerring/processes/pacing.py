@@ -78,10 +78,13 @@ class Hearing:
         """The longest times between heartbeats of late."""
         self._gone_us: dict[Address, int] = {}
         """Since when the links to those that were not heard again are down."""
+        self._spared: dict[Address, None] = {}
+        """Those of them for whom this node has slept once: that they dialed again may have been unread then."""
 
     def hear(self, peer: Address, now: int) -> None:
         self.heard_us[peer] = now
         self._gone_us.pop(peer, None)
+        self._spared.pop(peer, None)
 
     def beat(self, peer: Address, round_us: int, now: int) -> None:
         """A heartbeat came. Every one that comes in time lets a long pause before count for a little less."""
@@ -100,11 +103,14 @@ class Hearing:
         """If its link broke: until when it may come back without being missed. One that lives dials again in less; that
         its process is dead need not be waited for as long as that nothing is heard."""
         gone_us = self._gone_us.get(peer)
-        return None if gone_us is None else max(gone_us, self.slept_us) + 2 * self._config.heartbeat_us
+        return None if gone_us is None else gone_us + 2 * self._config.heartbeat_us
 
     def slept(self, now: int) -> None:
-        """Messages that the others sent meanwhile are still unread: nobody may be suspected for that."""
+        """Messages that the others sent meanwhile are still unread: nobody may be suspected for that. Whose link is
+        down is spared once only: where every tick comes late, its place would never be taken."""
         self.slept_us = now
+        for peer in [peer for peer in self._gone_us if peer not in self._spared]:
+            self._gone_us[peer], self._spared[peer] = now, None
         self.heard_us = dict.fromkeys(self.heard_us, now)
         self._beat_us = dict.fromkeys(self._beat_us, now)
 

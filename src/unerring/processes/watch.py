@@ -79,4 +79,7 @@ class Watch:
         """As long as its leader is heard, or somebody may lead it who has not spoken of it yet."""
         hearing = self._context.shared.hearing
         round_us = hearing.round_us(self.leader) + (START_US if self.leader and not started else 0)
-        return max(self.led_us, hearing.slept_us) + round_us + self._patience_us + hearing.slack_us(self.leader)
+        slept_us = hearing.slept_us
+        if not self.leader:  # a candidate whose every tick is late would wait for its votes for ever
+            slept_us = min(slept_us, self.led_us + self._context.config.suspect_us)
+        return max(self.led_us, slept_us) + round_us + self._patience_us + hearing.slack_us(self.leader)
