@@ -14,7 +14,8 @@ import pytest
 
 from unerring.app import App, load
 from unerring.app.feeds import Feeds
-from unerring.app.metrics import Metrics, serve
+from unerring.app.metrics import Metrics
+from unerring.app.serving import Health, serve
 from unerring.app.spark_engine import SparkEngine
 from unerring.cli import main
 from unerring.correlation import NodeSpec, Role, Topology
@@ -112,12 +113,12 @@ def test_metrics_read_as_prometheus_writes_them() -> None:
     assert "# TYPE unerring_events_total counter" in text
     assert 'unerring_events_total{level="1"} 7' in text
     assert 'unerring_lag_seconds{level="a\\"b"} 0.5' in text
-    server = serve(metrics, 0)
+    server = serve(metrics, Health(), 0)
     port = server.server_address[1]
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=600) as answer:
         assert answer.read().decode() == text
-    with pytest.raises(NetworkError, match=f"port {port} for metrics is in use"):
-        serve(metrics, int(port))
+    with pytest.raises(NetworkError, match=f"port {port} of 127.0.0.1 for metrics is in use"):
+        serve(metrics, Health(), int(port))
     server.shutdown()
     server.server_close()
 

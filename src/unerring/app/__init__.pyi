@@ -46,7 +46,7 @@ from .live_engine import LiveEngine as LiveEngine
 from .live_needs import needs_of as needs_of, retained_levels as retained_levels
 from .live_sealer import live_situations as live_situations
 from .live_upgrade import LiveUpgrade as LiveUpgrade
-from .metrics import metrics_sender as metrics_sender, serve as serve
+from .metrics import metrics_sender as metrics_sender
 from .new import make_app as make_app
 from .options import RunOptions as RunOptions
 from .owner import Ownership as Ownership
@@ -69,6 +69,7 @@ from .restoring import restore as restore
 from .rooting import RootSealer as RootSealer
 from .run import CHECK_S as CHECK_S, Run as Run, run_of as run_of
 from .sealed_events import SealedEvents as SealedEvents
+from .serving import LOOPBACK as LOOPBACK, Health as Health, serve as serve
 from .spark_engine import LevelView as LevelView, SparkEngine as SparkEngine
 from .status import RunStatus as RunStatus, StatusMetrics as StatusMetrics
 from .status.prometheus import prometheus as prometheus

@@ -23,6 +23,8 @@ from unerring.model import CallerError
 from unerring.runtime import LiveSupervisor, processes
 
 LOOK_S: Final = 1.0
+TAKES_PART: Final = ("member", "running")
+"""States of processes: a replica that has caught up, and any other that is well."""
 
 
 class LiveEngine:
@@ -123,6 +125,14 @@ class LiveEngine:
         others = count - (o.drivers if not o.hosts else sum(node_of(name) == SPARK for name in self._here))
         beside = f" and {others} live processes" if others else ""
         return f"{name} runs on Spark in {place} with {o.drivers} drivers{beside}"
+
+    def waits_for(self) -> str:
+        """Which process of this host does not take part: not started, silent, or still catching up. A host that is
+        stopped before the one before has caught up is one failure more than f."""
+        here = self._here
+        states = {one["name"]: one["state"] for one in processes(self._place.live)} if here else {}
+        waiting = [f"{name} is {states.get(name, 'starting')}" for name in here if states.get(name) not in TAKES_PART]
+        return ", ".join(waiting)
 
     @property
     def _here(self) -> list[str]:

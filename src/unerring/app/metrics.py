@@ -1,14 +1,12 @@
-"""Numbers of a run in Prometheus's text format: in a file of the run's folder, and over HTTP where a port is given."""
+"""Numbers of a run in Prometheus's text format: in a file of the run's folder; `serving` has them over HTTP."""
 
 from __future__ import annotations
 
-import errno
 import threading
 from collections.abc import Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Final, Protocol
 
-from unerring.model import Histogram, NetworkError
+from unerring.model import Histogram
 
 if TYPE_CHECKING:
     from unerring.tracing import MetricsSender
@@ -110,31 +108,6 @@ class Told(Protocol):
     """Whatever has numbers to tell."""
 
     def text(self) -> str: ...
-
-
-def serve(metrics: Told, port: int) -> ThreadingHTTPServer:
-    """`GET /metrics` on loopback, until `shutdown`."""
-
-    class Page(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            known = self.path == "/metrics"
-            body = metrics.text().encode() if known else b"look at /metrics\n"
-            self.send_response(200 if known else 404)
-            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """The screen belongs to the run."""
-
-    try:
-        server = ThreadingHTTPServer(("127.0.0.1", port), Page)
-    except OSError as error:
-        why = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be used: {error.strerror}"
-        raise NetworkError(f"port {port} for metrics {why}; choose another with --metrics-port") from error
-    threading.Thread(target=server.serve_forever, name="metrics", daemon=True).start()
-    return server
 
 
 def metrics_sender(metrics: Told) -> MetricsSender | None:

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -35,7 +35,16 @@ if TYPE_CHECKING:
 CHECK_S: Final = 0.25
 METRICS_FILE: Final = "metrics.prom"
 
-E = TypeVar("E", bound=Part)
+
+class Engine(Part, Protocol):
+    """What runs the rules."""
+
+    def waits_for(self) -> str:
+        """What keeps it from taking part; empty: nothing."""
+        ...
+
+
+E = TypeVar("E", bound=Engine)
 
 
 class Run(Generic[E]):
@@ -84,6 +93,10 @@ class Run(Generic[E]):
         if self._inputs is not None:
             self._inputs.measure(self.metrics)
         self.write_metrics()
+
+    def waits_for(self) -> str:
+        """What keeps it from taking part; empty: nothing."""
+        return self.engine.waits_for()
 
     def stop(self) -> None:
         """End what was started, also after a start that failed; what cannot be stopped keeps nothing else running."""

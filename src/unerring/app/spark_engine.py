@@ -163,6 +163,10 @@ class SparkEngine:
         """Whether every level runs, which takes Spark a while."""
         return self._running is not None and self._running.under_way
 
+    def waits_for(self) -> str:
+        """Whether a level has not begun."""
+        return "" if self.under_way else "levels are starting"
+
     def committed_us(self, number: int) -> int | None:
         """Up to where this driver is done with one of its levels; None before it has begun."""
         return None if self._running is None else self._running.committed_us(number)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -18,6 +20,8 @@ from unerring.model import CallerError, Report, to_duration_us
 if TYPE_CHECKING:
     from unerring.runtime import LinksConfig
 
+ROUND_S: Final = 1.0
+"""How often a node notes that its loop goes on."""
 REPLY_BYTES_MAX: Final = 1 << 20
 LARGE_BYTES_MAX: Final = 256 << 20
 """Of a service's reply; the second where processes have large values."""
@@ -51,6 +55,12 @@ def command(
     also_failover: Annotated[
         list[str] | None, typer.Option(help="Such times that open instances were started with; once for each.")
     ] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(help="Serve /metrics for Prometheus, /healthz and /readyz on this port.")
+    ] = None,
+    metrics_host: Annotated[
+        str, typer.Option(help="The address of that port; whoever reaches it learns names of processes.")
+    ] = "127.0.0.1",
     large: Annotated[
         str, typer.Option(help="The store of large values, which all nodes reach; by default the folder of --data.")
     ] = "",
@@ -66,7 +76,8 @@ def command(
     from unerring.runtime import LinksConfig
 
     trust = LinksConfig(tls=tls, policy=policy, secret=secret_file)
-    asyncio.run(_run(versions, name, listen, pairs(peer), pairs(service), folder, trust, start, given, large))
+    asked_at = None if metrics_port is None else (metrics_host, metrics_port)
+    asyncio.run(_run(versions, name, listen, pairs(peer), pairs(service), folder, trust, start, given, large, asked_at))
 
 
 async def _run(
@@ -80,6 +91,7 @@ async def _run(
     start: str,
     given: str,
     large: str,
+    asked_at: tuple[str, int] | None,
 ) -> None:
     from unerring.log import store_at
     from unerring.processes import ClusterBounds, large_variables
@@ -138,12 +150,38 @@ async def _run(
             asyncio.get_running_loop().add_signal_handler(number, stopping.set)
         telling = asyncio.create_task(tell(node, data))
         try:
-            await node.wait(stopping)
+            async with _asked(asked_at, data):
+                await node.wait(stopping)
         finally:
             telling.cancel()
             await control.close()
     finally:
         await node.close()
+
+
+@contextlib.asynccontextmanager
+async def _asked(at: tuple[str, int] | None, data: Path) -> AsyncIterator[None]:
+    """While a node runs it says there that it does: the server ends when the node stops."""
+    if at is None:
+        yield
+        return
+    from unerring.app import Health, StatusMetrics, place_of, serve
+
+    health = Health()
+
+    async def come_round() -> None:
+        while True:
+            health.come_round()
+            await asyncio.sleep(ROUND_S)
+
+    server = serve(StatusMetrics(place_of(str(data))), health, at[1], at[0])
+    coming = asyncio.create_task(come_round())
+    try:
+        yield
+    finally:
+        health.stop()
+        coming.cancel()
+        server.shutdown()
 
 
 def _instance_in(detail: str) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from unerring.app import LevelView, LiveEngine, Place, Run, RunOptions, SparkEngine
+    from unerring.app import Health, LevelView, LiveEngine, Place, Run, RunOptions, SparkEngine
 
 CHECKS_PER_LINE = 20
 
@@ -61,7 +61,12 @@ def command(
             show_default=False,
         ),
     ] = None,
-    metrics_port: Annotated[int | None, typer.Option(help="Serve Prometheus metrics on this port of loopback.")] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(help="Serve /metrics for Prometheus, /healthz and /readyz on this port.")
+    ] = None,
+    metrics_host: Annotated[
+        str, typer.Option(help="The address of that port; whoever reaches it learns names of streams and rules.")
+    ] = "127.0.0.1",
     once: Annotated[bool, typer.Option("--once", help="Process what the log holds now, then end.")] = False,
     f: Annotated[
         int | None,
@@ -221,7 +226,7 @@ def command(
         run = run_of(app, loaded, options, place, console.print, owner)
         while True:
             with traced_run(loaded, place, engine, streaming=not once):
-                following = _run(run, options, place, metrics_port, console)
+                following = _run(run, options, place, metrics_port, metrics_host, console)
             if not following:
                 return
             console.print(f"the rules of {following} take over", highlight=False)
@@ -235,13 +240,15 @@ def _run(
     options: RunOptions,
     place: Place,
     metrics_port: int | None,
+    metrics_host: str,
     console: Console,
 ) -> str:
     """Until SIGINT or SIGTERM, or until a part of it cannot go on, or other rules follow: then, the app with those."""
-    from unerring.app import SparkEngine, StatusMetrics, metrics_sender, serve
+    from unerring.app import Health, SparkEngine, StatusMetrics, metrics_sender, serve
 
     metrics = StatusMetrics(place) if options.engine == "live" else run.metrics
-    server = None if metrics_port is None else serve(metrics, metrics_port)
+    health = Health(run.waits_for)
+    server = None if metrics_port is None else serve(metrics, health, metrics_port, metrics_host)
     sender = metrics_sender(metrics)
     stopping = threading.Event()
     interrupted = signal.SIGINT
@@ -269,12 +276,13 @@ def _run(
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, lambda *_: stopping.set())
             console.print(f"{engine}; Ctrl-C stops it, status shows it")
-            _watch(run, console, stopping)
+            _watch(run, health, console, stopping)
     except KeyboardInterrupt:
         once = "interrupted; a new run goes on from what is sealed"
         console.print(once if options.once else "interrupted while starting")
         raise SystemExit(128 + interrupted) from None
     finally:
+        health.stop()
         _hear_no_more()
         with console.status("stopping"):
             run.stop()
@@ -358,23 +366,28 @@ def _run_nodes(
         cluster.stop()
 
 
-def _watch(run: Run[SparkEngine | LiveEngine], console: Console, stopping: threading.Event) -> None:
+def _watch(run: Run[SparkEngine | LiveEngine], health: Health, console: Console, stopping: threading.Event) -> None:
     from rich.live import Live
 
     from unerring.app import CHECK_S
 
     views = getattr(run.engine, "views", [])
     if not views or not console.is_terminal:
-        _watch_in_lines(run, views, console, stopping)
+        _watch_in_lines(run, health, views, console, stopping)
         return
     with Live(_table(views), console=console, refresh_per_second=4, transient=True) as live:
         while not stopping.wait(CHECK_S) and not run.upgraded:
             run.check()
+            health.come_round()
             live.update(_table(views))
 
 
 def _watch_in_lines(
-    run: Run[SparkEngine | LiveEngine], views: list[LevelView], console: Console, stopping: threading.Event
+    run: Run[SparkEngine | LiveEngine],
+    health: Health,
+    views: list[LevelView],
+    console: Console,
+    stopping: threading.Event,
 ) -> None:
     """Write a line for each level that has moved on, every few seconds, for a log file."""
     from unerring.app import CHECK_S
@@ -383,6 +396,7 @@ def _watch_in_lines(
     checks = 0
     while not stopping.wait(CHECK_S) and not run.upgraded:
         run.check()
+        health.come_round()
         checks += 1
         if checks % CHECKS_PER_LINE:
             continue
