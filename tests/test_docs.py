@@ -60,6 +60,7 @@ SHOWN = {
     "docs/channels.md": "needs a CORBA Event Service: examples/corba_lap.py and corba_eviction.py",
     "docs/correlation.md": "several processes: the tutorial runs one live, tests/correlation the rest",
     "docs/dashboard.md": "a server that goes on: tests/dashboard",
+    "docs/deploy.md": "three hosts: tests/campaign/test_deploy_campaign.py enters them",
     "docs/evaluation.md": "takes minutes; a point of it runs below",
     "docs/install.md": "environments without extras: tests/campaign/test_install_campaign.py",
     "docs/operations.md": "several hosts: tests/correlation/live_hosts.py and the campaign",
