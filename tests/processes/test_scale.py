@@ -395,22 +395,22 @@ def test_who_is_slow_is_given_time_and_who_was_away_is_not() -> None:
     assert hearing.slack_us("n1") == hearing.slack_us("") == 2 * 600_000 - config.suspect_us
     hearing.hear("n1", 1_050_000)
     assert not hearing.silent("n1", 1_050_000 + config.suspect_us)
-    for at_us in range(1_100_000, 10_000_000, 50_000):
+    for at_us in range(1_100_000, 40_000_000, 50_000):
         hearing.beat("n1", 0, at_us)
     assert hearing.slack_us("n1") == 0
-    hearing.hear("n1", 10_000_000)
-    hearing.gone("n1", 10_000_000)  # its link broke: what follows is no slowness
-    back_us = 10_000_000 + 2 * config.heartbeat_us
+    hearing.hear("n1", 40_000_000)
+    hearing.gone("n1", 40_000_000)  # its link broke: what follows is no slowness
+    back_us = 40_000_000 + 2 * config.heartbeat_us
     assert not hearing.silent("n1", back_us - 1)
     assert hearing.silent("n1", back_us)  # and it is missed before its silence alone would tell
-    assert back_us < 10_000_000 + config.suspect_us
+    assert back_us < 40_000_000 + config.suspect_us
     hearing.slept(back_us)  # whoever slept himself has to hear first who is there
     assert not hearing.silent("n1", back_us)
     hearing.slept(back_us + 60_000)  # again: where that happens all the time, nobody would ever be missed
     assert hearing.silent("n1", back_us + 2 * config.heartbeat_us)
-    hearing.hear("n1", 10_900_000)
-    assert not hearing.silent("n1", 10_900_000 + config.suspect_us - 1)
-    hearing.beat("n1", 0, 10_900_000)
+    hearing.hear("n1", 40_900_000)
+    assert not hearing.silent("n1", 40_900_000 + config.suspect_us - 1)
+    hearing.beat("n1", 0, 40_900_000)
     assert hearing.slack_us("n1") == 0
 
 

@@ -13,6 +13,8 @@ from unerring.model import Address
 from unerring.processes.config import ProcessesConfig
 from unerring.processes.messages import ROUND_US_MAX, Lead
 
+FORGETS: Final = 256
+"""Heartbeats over which a long pause is forgotten: a quarter of a minute."""
 ROUND_SPARE: Final = 1.25
 PAUSES: Final = 16
 """What a round of heartbeats may take above what it took, and over how many pauses that is known."""
@@ -87,11 +89,12 @@ class Hearing:
         self._spared.pop(peer, None)
 
     def beat(self, peer: Address, round_us: int, now: int) -> None:
-        """A heartbeat came. Every one that comes in time lets a long pause before count for a little less."""
+        """A heartbeat came. Every one that comes in time lets a long pause before count for a little less, over so many
+        that a link with a heavy tail is known by it: what is forgotten before it comes again is suspected again."""
         self._rounds_us[peer] = round_us
         gap_us = min(now - self._beat_us.get(peer, now), self._config.suspect_us_max)
         self._beat_us[peer] = now
-        self._gaps_us[peer] = max(gap_us, self._gaps_us.get(peer, 0) * 31 // 32)
+        self._gaps_us[peer] = max(gap_us, self._gaps_us.get(peer, 0) * (FORGETS - 1) // FORGETS)
 
     def gone(self, node: str, now: int) -> None:
         """The link to this node is down: a pause from now on is not slowness."""
