@@ -186,6 +186,8 @@ class RunningNode:
     async def present(self, within_s: float) -> None:
         """Wait until this node takes part. NetworkError: it does not, because its disk is empty and the others have not
         told it yet what they know."""
+        if self._present.is_set():
+            return
         try:
             await asyncio.wait_for(self._present.wait(), within_s)
         except TimeoutError:

@@ -1,0 +1,43 @@
+"""What an operator sees of a process node whose disk is empty. What the node does is in tests/processes."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.processes.cluster import parts_process
+from unerring.model import NetworkError, ProcessError
+from unerring.runtime import process_control
+from unerring.runtime.process_control import Command, Commands
+from unerring.runtime.process_node import RunningNode
+from unerring.runtime.services.clients import LocalService
+from unerring.runtime.storage import MemoryStorage
+
+PEERS = {"n1": "", "n2": ""}
+
+
+def test_a_start_at_a_node_that_takes_no_part_says_whom_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_control, "PRESENT_S", 0.0)
+
+    async def ask() -> None:
+        async with RunningNode(
+            "n0", [parts_process()], MemoryStorage(), {"shop": LocalService({})}, peers=PEERS
+        ) as node:
+            with pytest.raises(NetworkError, match=r"its disk is empty, or an old copy.* n1/processes, n2/processes"):
+                await Commands(node).carry_out(Command("start", "i", "parts", {"order": 1}))
+
+    asyncio.run(ask())
+
+
+def test_a_single_node_takes_part_at_once(tmp_path: Path) -> None:
+    async def ask() -> None:
+        async with RunningNode("n0", [parts_process()], tmp_path / "n0.db", {"shop": LocalService({})}) as node:
+            await node.present(0.0)
+            with pytest.raises(ProcessError, match="n0/processes runs, and has not lost its disk"):
+                await Commands(node).carry_out(Command("forget-node", node="n0"))
+            with pytest.raises(ProcessError, match="there is no node 'n7/processes'"):
+                await Commands(node).carry_out(Command("forget-node", node="n7"))
+
+    asyncio.run(ask())
