@@ -31,3 +31,10 @@ def test_old_messages_that_come_again_change_nothing(name: str) -> None:
 )
 def test_seeds_of_repeated_messages_that_once_failed(name: str, seed: int) -> None:
     assert rain(name, seed, repeated=True).findings == []
+
+
+@pytest.mark.parametrize("seed", [9, 220950035, 220950059])
+def test_nodes_that_are_said_to_be_replaced_catch_up(seed: int) -> None:
+    """One that was there from the beginning went on asking under the number of nobody. Several waited for each other.
+    One believed a number of the far future, from its own name."""
+    assert rain("processes", seed, 1_000).findings == []

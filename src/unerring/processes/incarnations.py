@@ -29,6 +29,8 @@ class Lives(msgspec.Struct, frozen=True, array_like=True):
     known: Known = {}
     founders: Known = {}
     forgotten: Known = {}
+    old: bool = False
+    """It took part with what is on this disk, and has heard since that it is not the newest."""
 
 
 class Incarnations:
@@ -72,8 +74,9 @@ class Incarnations:
         forgotten = {**self.lives.forgotten, **back}
         # A later incarnation of this very node took part: its own disk is an old copy, and it has to catch up like one
         # whose disk is empty.
-        whole = self.lives.whole and risen.get(self._me, 0) <= self.lives.mine
-        self.change(known={**self.known, **risen}, forgotten=forgotten, whole=whole)
+        outdated = self.lives.whole and risen.get(self._me, 0) > self.lives.mine
+        whole, old = self.lives.whole and not outdated, self.lives.old or outdated
+        self.change(known={**self.known, **risen}, forgotten=forgotten, whole=whole, old=old)
 
     def counts(self, sender: Address, known: Mapping[Address, int]) -> bool:
         """Whether a message that said this comes from an incarnation of its sender that is not replaced."""

@@ -329,7 +329,7 @@ class Recall(Message, frozen=True):
     """From a node with an empty disk: tell me what you know of the instances that I have a part in. From now on no
     earlier incarnation of me counts."""
 
-    incarnation: Incarnation
+    incarnation: Annotated[int, Meta(ge=1, le=1 << 62)]
     after: Id = ""
     """Where the page before ended."""
 
@@ -341,7 +341,7 @@ class Recalled(Message, frozen=True):
     """Whom it answers."""
     own: Incarnation
     whole: bool
-    """The sender takes part. If not, its disk is empty as well, and it tells nothing."""
+    """The sender takes part."""
     known: Known = field(default_factory=dict)
     founders: Known = field(default_factory=dict)
     """Not empty: all nodes were empty when they found together, the asking incarnation among them."""
@@ -352,6 +352,8 @@ class Recalled(Message, frozen=True):
     published: dict[Id, Published] = field(default_factory=dict)
     marks: dict[Id, int] = field(default_factory=dict)
     """Up to when schedules were started."""
+    old: bool = False
+    """The sender does not take part either, but tells what is on its disk, which may be an old copy."""
 
 
 # ---- partners --------------------------------------------------------------------------------------------------------

@@ -233,6 +233,8 @@ class ProcessNode:
         """ProtocolError: what the sender cannot mean; nothing of it was believed."""
         if sender != self.me and not isinstance(message, Connected | Disconnected):
             self._check(sender, message, now)
+        if isinstance(message, Ack | Vote | Stored | Recall | Recalled):
+            self._check_incarnations(sender, message, now)
         if not isinstance(message, Disconnected):
             self.shared.hearing.hear(sender, now)
         self._dispatch(sender, message, now)
@@ -261,10 +263,6 @@ class ProcessNode:
             for lead in message.leads:
                 self._check_view(lead.instance, lead.view, now)
             return
-        if isinstance(message, Ack | Vote | Stored | Recalled):
-            check_known(message.known, self.shared.nodes, self.shared.wall_us(now))
-        elif isinstance(message, Recall):
-            check_known({sender: message.incarnation}, self.shared.nodes, self.shared.wall_us(now))
         before = None
         if isinstance(message, Replicate | Name | Decided | RequestView | Reject | Vote):
             instance = _instance_of(message)
@@ -273,6 +271,13 @@ class ProcessNode:
             accepted = replica.acceptor.accepted if replica is not None else None
             before = accepted.state if accepted is not None else None
         check_message(message, self.shared.processes, before, self.shared.bounds.children_max)
+
+    def _check_incarnations(self, sender: Address, message: Ack | Vote | Stored | Recall | Recalled, now: int) -> None:
+        """What is believed of them is kept, so it is looked at whoever says it."""
+        if isinstance(message, Recall | Recalled) and sender == self.me:
+            raise ProtocolError(f"{type(message).__name__} from {sender!r} to itself")
+        known = {sender: message.incarnation} if isinstance(message, Recall) else message.known
+        check_known(known, self.shared.nodes, self.shared.wall_us(now))
 
     def _check_view(self, instance: str, view: int, now: int) -> None:
         """One that is too far ahead is not believed, and costs its sender the link. To promise a higher one is always

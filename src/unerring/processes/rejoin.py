@@ -35,7 +35,8 @@ services meet a tombstone, and states of view V from the old m are states of vie
 
 A disk that was put aside and comes back is an old copy: its node hears of an incarnation of itself that is later than
 its own, stops, and catches up in the same way. What it finds on that disk counts as one more memory, its logs are its
-own to undo, and it leaves every view that it was in.
+own to undo, and it leaves every view that it was in. Should more than f nodes believe that of themselves (somebody said
+so, and it was not true), they tell each other what is on their disks: once all others have told, nobody knows more.
 
 A new cluster is the same thing: all disks are empty. When a node hears from every other one that its disk is empty
 too, nobody can have promised anything: these incarnations are the founders, and begin with nothing. Who missed that
@@ -73,11 +74,12 @@ class TakesPart(msgspec.Struct, frozen=True):
 class Teller:
     """The progress of one of the others."""
 
-    __slots__ = ("after", "done", "own", "whole")
+    __slots__ = ("after", "done", "old", "own", "whole")
 
-    def __init__(self, own: int, whole: bool) -> None:
+    def __init__(self, own: int, whole: bool, old: bool) -> None:
         self.own = own
         self.whole = whole
+        self.old = old
         self.after = ""
         """Up to where it has told."""
         self.done = False
@@ -166,11 +168,12 @@ class Rejoin:
             self.begin(now)
             return
         teller = self._tellers.get(sender)
-        if teller is None or (teller.own, teller.whole) != (message.own, message.whole):
-            teller = self._tellers[sender] = Teller(message.own, message.whole)
+        kind = (message.own, message.whole, message.old)
+        if teller is None or (teller.own, teller.whole, teller.old) != kind:
+            teller = self._tellers[sender] = Teller(*kind)
         if message.founders.get(self._shared.me) == lives.mine:
             self._found(dict(message.founders), now)
-        elif not message.whole:
+        elif not message.whole and not message.old:
             self._found_together(now)
         elif message.after == teller.after and not teller.done:
             self._take(sender, teller, message, now)
@@ -184,8 +187,13 @@ class Rejoin:
         teller.after, teller.done = message.through, message.last
         if not teller.done:
             self._ask(sender)
-        elif sum(teller.done for teller in self._tellers.values()) >= self.enough:
+        elif self._told_enough():
             self._remember(now)
+
+    def _told_enough(self) -> bool:
+        """Enough that take part; or all, if they have their disks: then there is nothing more that anybody knows."""
+        done = [teller for teller in self._tellers.values() if teller.done]
+        return sum(teller.whole for teller in done) >= self.enough or len(done) == len(self._others)
 
     @property
     def enough(self) -> int:
@@ -209,7 +217,7 @@ class Rejoin:
                 replica.remember(replica.memory())
         mine = shared.incarnations.lives.mine
         known = {**shared.incarnations.known, shared.me: mine}
-        shared.incarnations.change(whole=True, reborn=True, known=known)
+        shared.incarnations.change(whole=True, old=False, reborn=True, known=known)
         out.report("whole", f"{shared.me} knows again of {len(self._memories)} instances, as incarnation {mine}")
         self._memories, self._published, self._marks = {}, {}, {}
         self._asked_us = self._reported_us = None
@@ -219,12 +227,14 @@ class Rejoin:
 
     def _found_together(self, now: int) -> None:
         """If nobody remembers anything, there is nothing to be told."""
-        if len(self._tellers) == len(self._others) and not any(teller.whole for teller in self._tellers.values()):
+        empty = [teller for teller in self._tellers.values() if not teller.whole and not teller.old]
+        if len(empty) == len(self._others) and not self._shared.incarnations.lives.old:
             founders = {node: teller.own for node, teller in self._tellers.items()}
             self._found(founders | {self._shared.me: self._shared.incarnations.lives.mine}, now)
 
     def _found(self, founders: dict[Address, int], now: int) -> None:
         self._shared.incarnations.change(mine=0, whole=True, founders=founders)
+        self._asked_us = self._reported_us = None
         self._on_whole(now)
 
     # ---- answering ---------------------------------------------------------------------------------------------
@@ -233,11 +243,12 @@ class Rejoin:
         incarnations, asking = self._shared.incarnations, message.incarnation
         if not (incarnations.lives.whole or incarnations.lives.mine):
             return
-        answer = Recalled(asking, incarnations.lives.mine, incarnations.lives.whole, incarnations.known)
+        lives = incarnations.lives
+        answer = Recalled(asking, lives.mine, lives.whole, incarnations.known, old=lives.old)
         known = incarnations.known.get(sender, 0)
         if known == 0 and incarnations.lives.founders.get(sender) == asking:
             answer = msgspec.structs.replace(answer, founders=incarnations.lives.founders)
-        elif incarnations.lives.whole and asking >= known:
+        elif (lives.whole or lives.old) and asking >= known:
             incarnations.learn({sender: asking})
             answer = self._page(sender, message.after, msgspec.structs.replace(answer, known=incarnations.known))
         self._shared.out.send(sender, answer)
