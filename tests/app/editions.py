@@ -19,7 +19,9 @@ def wanted(old: App, new: App, events: Sequence[Event], at_us: int) -> dict[str,
         for app, first_us, last_us in ((old, 0, at_us), (new, at_us, TIME_MAX)):
             for plan in [plan for plan in app.plans if plan.name == name]:
                 below = [event for source in plan.inputs for event in streams[source.schema.name]]
-                made = run(plan, sorted(below, key=lambda event: event.stamp), ranks_of(app.plans, app.streams))
+                ranks = ranks_of(app.plans, app.streams)
+                below.sort(key=lambda event: (event.stamp.time, ranks[event.stream], event.stamp.ordinal))
+                made = run(plan, below, ranks)
                 streams[name] += [event for event in made if first_us < event.stamp.time <= last_us]
     del streams["Reading"]
     return streams

@@ -12,3 +12,17 @@ Steps = rule("Steps").on(Rate).window(trailing(60 * MILLISECOND_US)).on_change("
 Total = rule("Total").on(Rate, Steps).key().window(trailing(20 * MILLISECOND_US)).on_change("n").emit(n=fn.count())
 
 app = App("shards", rules=[Rate, Steps, Total], streams=[Reading], buckets=8)
+
+WiderRate = rule("Rate").on(Reading).window(trailing(65 * MILLISECOND_US)).on_change("n").emit(n=fn.count())
+StepsAbove = rule("Steps").on(WiderRate).window(trailing(60 * MILLISECOND_US)).on_change("n").emit(n=fn.count())
+TotalAbove = (
+    rule("Total")
+    .on(WiderRate, StepsAbove)
+    .key()
+    .window(trailing(20 * MILLISECOND_US))
+    .on_change("n")
+    .emit(n=fn.count())
+)
+
+wider = App("shards", rules=[WiderRate, StepsAbove, TotalAbove], streams=[Reading], buckets=8)
+"""The same with another rule at the bottom."""

@@ -22,7 +22,7 @@ ADDRESS = "tests.app.shard_app:app"
 
 def test_an_app_says_how_many_shards_a_rule_has_and_a_run_may_say_otherwise(tmp_path: Path) -> None:
     wide = App("wide", rules=[Rate, Steps, Total], streams=[Reading], buckets=8, shards={"Rate": 8})
-    assert shards_of(topology_of(wide, 1)) == {"Rate": 8}
+    assert shards_of(topology_of(wide, 1).nodes) == {"Rate": 8}
     cluster = make_cluster(ADDRESS, 1, tmp_path, shards={"Rate": 3, "Steps": 2})
     names = [node.name for node in cluster.topology.nodes if node.role is Role.CORRELATION]
     assert names == ["Rate-s0", "Rate-s1", "Rate-s2", "Steps-s0", "Steps-s1", "Total"]
@@ -73,7 +73,7 @@ def test_the_status_has_one_node_for_a_rule_with_shards(tmp_path: Path) -> None:
 def test_a_run_that_is_stopped_may_get_other_shards_but_no_other_f(tmp_path: Path) -> None:
     first = make_cluster(ADDRESS, 0, tmp_path, shards={"Rate": 3}, durable=True)
     other = make_cluster(ADDRESS, 0, tmp_path, durable=True)
-    assert shards_of(other.topology) == {}
+    assert shards_of(other.topology.nodes) == {}
     assert other.generation == first.generation + 1, "nobody of the old shards may speak with the new ones"
     assert make_cluster(ADDRESS, 0, tmp_path, durable=True) == other
     with pytest.raises(ConfigError, match="other rules, another f"):

@@ -121,6 +121,9 @@ def test_a_run_is_rescaled(unerring: Callable[..., str]) -> None:
     assert told == "level 1: 8 partitions after 2026-03-01 00:00:00\n"
     assert "a change to 8 buckets is under way" in unerring("rescale", "run", "--buckets", "9")
     assert app.levels("run") == (level,), "its time has not come"
+    assert "give --buckets N for rules on Spark, or --shards NODE=N" in unerring("rescale", "run")
+    told = unerring("rescale", "run", "--shards", "overheating=3")
+    assert f"run is not going on; start it with another number: unerring run {ADDRESS} --shards overheating=3" in told
 
 
 def test_processes_of_an_app_are_judged_as_far_as_journals_tell(unerring: Callable[..., str]) -> None:

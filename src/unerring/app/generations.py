@@ -18,8 +18,7 @@ import msgspec
 from unerring.app.application import load
 from unerring.app.live_needs import SPARK
 from unerring.app.place import Place, Where, place_of
-from unerring.app.rearranging import founded
-from unerring.correlation import MEMBERSHIP, Role, Topology, moved, node_of
+from unerring.correlation import MEMBERSHIP, Role, Topology, founded, moved, node_of
 from unerring.log import Chain
 from unerring.model import TIME_MIN, ConfigError, Stamp
 from unerring.runtime import (
@@ -67,8 +66,8 @@ def divided_anew(cluster: Cluster, topology: Topology, where: Where) -> Cluster:
     run = place_of(where)
     if cluster.hosts or cluster.record or cluster.etcd:
         raise ConfigError(
-            f"{run} is on several hosts or on a store, where the number of shards is fixed when a run begins; use "
-            f"{_told(cluster.topology)}, or another --data"
+            f"{run} is on several hosts or on a store, where the number of shards is changed while it runs (unerring "
+            f"rescale {run} --shards NODE=N); start it with {_told(cluster.topology)}"
         )
     alive = [name for name in cluster.names if find(run.live, name) is not None]
     if alive:

@@ -6,7 +6,7 @@ nodes came and went with an upgrade, the run has those it has now.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,10 +18,19 @@ from unerring.app.generations import divided_anew
 from unerring.app.live_needs import SPARK
 from unerring.app.place import Place, Where, place_of
 from unerring.app.planning import PlacementOptions, agreed
-from unerring.app.rearranging import is_that
 from unerring.app.sharding import divided, shards_of
 from unerring.app.upgraded import TREE, set_aside, upgraded_us
-from unerring.correlation import MEMBERSHIP, CorrelationConfig, NodeSpec, Role, Topology, is_keeper
+from unerring.correlation import (
+    MEMBERSHIP,
+    CorrelationConfig,
+    NodeSpec,
+    Role,
+    Topology,
+    after_of,
+    before_of,
+    is_keeper,
+    is_that,
+)
 from unerring.model import TIME_MIN, Actor, ConfigError, protect_json, run_name, verified_json
 from unerring.rules import part_of
 from unerring.runtime import (
@@ -99,20 +108,27 @@ def make_cluster(
     run = place_of(where)
     wanted = {**app.shards, **(shards or {})}
     everywhere = bool(hosts) and not run.is_folder
-    topology = topology_of(app, f, on_spark, everywhere, wanted)
+
+    def divided_by(shards: Mapping[str, int]) -> Topology:
+        return topology_of(app, f, on_spark, everywhere, shards)
+
+    topology = divided_by(wanted)
     for name in shards or {}:
         if all(node.hosts != name for node in topology.nodes):
             raise ConfigError(f"--shards {name}: it runs on Spark, where keys are in partitions; name it with --live")
     arranged = arrangements.newest(run) if hosts else None
+    exists = (run.live / clusters.FILE).exists()
+    if arranged is not None or exists:
+        found = clusters.read(run.live).topology if arranged is None else arranged.topology
+        topology = _as_changed(found, divided_by, list(app.nodes)) or topology
     upgraded = None if arranged is not None or _goes_on(run, topology) else upgraded_us(run, app)
     if upgraded is not None:
         set_aside(run, upgraded)
-    if (run.live / clusters.FILE).exists():
-        existing = clusters.read(run.live)
-        known = existing
+    if exists and (run.live / clusters.FILE).exists():
+        existing = known = clusters.read(run.live)
         if arranged is not None:
             existing = msgspec.structs.replace(arranged.applied(existing), app=address)
-        as_before = topology_of(app, f, on_spark, everywhere, shards_of(existing.topology))
+        as_before = divided_by(shards_of(existing.topology.nodes))
         if existing.topology.fingerprint() == as_before.fingerprint() != topology.fingerprint():
             existing = known = divided_anew(existing, topology, run)
         _check_that(run, existing.topology, topology)
@@ -200,6 +216,18 @@ def _check_hosts(existing: Cluster, hosts: Mapping[str, str]) -> None:
     if any(known.get(host, address) != address for host, address in hosts.items()) or not set(known) <= set(hosts):
         listed = " ".join(f"--host {host}={address}" for host, address in known.items())
         raise ConfigError(f"this run has other hosts; give the same list ({listed}), or choose another --data")
+
+
+def _as_changed(
+    found: Topology, divided_by: Callable[[Mapping[str, int]], Topology], nodes: Sequence[str]
+) -> Topology | None:
+    """The topology of an app whose run was changed while it ran: the number of shards that was agreed on then counts,
+    whatever the command says that starts it again."""
+    for there in (before_of(found), after_of(found)) if found.origin else ():
+        topology = divided_by({node: count for node, count in shards_of(there).items() if node in nodes})
+        if is_that(found, topology):
+            return topology
+    return None
 
 
 def _goes_on(run: Place, topology: Topology) -> bool:

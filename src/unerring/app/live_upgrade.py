@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from unerring.app import arrangements, rearranging
+from unerring.app import arrangements
 from unerring.app.arrangements import ALONE, BESIDE
 from unerring.app.place import Place
 from unerring.audit import moment
-from unerring.correlation import Topology
+from unerring.correlation import Topology, alone, side_by_side
 from unerring.runtime import Cluster, LiveSupervisor, free_addresses, process_names
 
 if TYPE_CHECKING:
@@ -140,8 +140,8 @@ class LiveUpgrade:
 
         app: App = load_again(proposed.app, self._place)
         cluster = self._supervisor.cluster
-        after = topology_of(app, self._f, everywhere=self._spread)
-        both = rearranging.side_by_side(cluster.topology, after, streams, proposed.number)
+        after = topology_of(app, self._f, everywhere=self._spread, shards=proposed.shards)
+        both = side_by_side(cluster.topology, after, streams, proposed.number)
         if not self._spread:
             coming = [name for name in process_names(both) if name not in cluster.addresses]
             addresses = {**cluster.addresses, **free_addresses(coming)}
@@ -181,7 +181,7 @@ class LiveUpgrade:
             known = keeper is not None and keeper.topology == cluster.topology
             if keeper is None or not known or not keeper.has_passed() or not self._is_sealed(proposed):
                 return False
-            left = arrangements.left_of(cluster, rearranging.alone(cluster.topology))
+            left = arrangements.left_of(cluster, alone(cluster.topology))
             if self._spread:
                 left = arrangements.agree(self._place, ALONE, left)
         self._change(msgspec.structs.replace(left, app=proposed.app))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from unerring.correlation import Sharding, Topology, sharded
+from unerring.correlation import NodeSpec, Sharding, Topology, sharded
 from unerring.model import ConfigError
 from unerring.rules import key_types
 
@@ -44,9 +44,9 @@ def divided(app: App, topology: Topology, shards: Mapping[str, int]) -> Topology
     return sharded(topology, wanted) if wanted else topology
 
 
-def shards_of(topology: Topology) -> dict[str, int]:
+def shards_of(nodes: Iterable[NodeSpec]) -> dict[str, int]:
     """Which nodes of a run have shards, and how many."""
-    return {node.shard_of: node.shards for node in topology.nodes if node.shard_of}
+    return {node.shard_of: node.shards for node in nodes if node.shard_of}
 
 
 def _keys(app: str, node: str, plans: Sequence[Plan]) -> dict[str, tuple[str, ...]]:

@@ -253,7 +253,7 @@ def check_rules(cluster: clusters.Cluster, app: App) -> None:
     rules = [plan.name for plan in app.plans if {schema.name for schema in plan.outputs} & set(spark.outputs)]
     ends = [node for node in cluster.topology.nodes if node.role is not Role.CORRELATION]
     everywhere = any(not node.stands_alone for node in ends)
-    own = topology_of(app, spark.f, rules, everywhere, shards_of(cluster.topology))
+    own = topology_of(app, spark.f, rules, everywhere, shards_of(cluster.topology.nodes))
     if not rules or own.fingerprint() != cluster.topology.fingerprint():
         raise ConfigError(
             f"{cluster.app} has other rules now than this run was begun with ({', '.join(rules)} on Spark); "

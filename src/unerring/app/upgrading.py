@@ -6,20 +6,22 @@ import importlib
 import secrets
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from unerring.app.application import App, load
+from unerring.app.arrangements import newest
 from unerring.app.folder import address_in, check_run, remember
 from unerring.app.live_needs import SPARK
 from unerring.app.place import Place, Where, clear, place_of
 from unerring.app.planning import plan_of
 from unerring.app.reactions import reader_of
+from unerring.app.sharding import check_shards, shards_of
 from unerring.app.upgraded import TREE
 from unerring.audit import TrialReport, moment
-from unerring.correlation import node_of
+from unerring.correlation import after_of, node_of
 from unerring.log import Positions, join
 from unerring.model import (
     TIME_MAX,
@@ -285,30 +287,32 @@ def agree_on_upgrade(
     *,
     from_beginning: bool = False,
     prepared: bool = False,
+    shards: Mapping[str, int] | None = None,
 ) -> Pending:
     """Agree that the rules of an app take over in a run. Everything that can be wrong with it is found before anything
     is written; then one object is created, and whoever is killed after that, it happens. `prepared`: the run is live
-    and going on, so that the time is agreed on when its new nodes are ready."""
+    and going on, so that the time is agreed on when its new nodes are ready; `shards`: of some of its nodes, where that
+    is not as it was."""
     check_run(place)
     new = edition(app)
+    check_shards(app, shards or {})
+    before, wanted = _shards(place, app, shards) if prepared else ({}, {})
     under_way = pending_in(place)
     if under_way is not None:
-        if same_rules(under_way.editions[1], new) and at_us in (None, under_way.proposed.at_us):
+        same = same_rules(under_way.editions[1], new) and under_way.proposed.shards == wanted
+        if same and at_us in (None, under_way.proposed.at_us):
             return under_way  # this very one: whoever began it did not end it
         raise CallerError(
             f"an upgrade of {place} to {under_way.proposed.app} is under way: it takes over {under_way.when}; let the "
             "run go on until then, and upgrade it after that"
         )
     old = edition_in(place)
-    check_fit(place, old, new, app.name)
+    divided = {node for node in wanted if wanted[node] != before.get(node, 1)}
+    check_fit(place, old, new, app.name, may_be_same=bool(divided))
     _check_levels(place, old, app.buckets)
     reached_us = furthest(old, place.log) if prepared else reached_by(old, place.log)
     if prepared:
         _check_open(place, old)
-        if any(count > 1 for count in app.shards.values()):
-            raise CallerError(
-                f"app {app.name} has shards, which a run that is going on does not get; stop {place} first"
-            )
     if reached_us == TIME_MAX:
         raise CallerError(f"all streams of {place} have ended, so no other rules can follow; begin a new --data folder")
     if at_us is not None and at_us < reached_us:
@@ -319,7 +323,9 @@ def agree_on_upgrade(
     fresh = changes_of(old, new).fresh
     plans = [plan for plan in new.plans if plan.name in fresh]
     if prepared:  # a node comes or goes as a whole
-        nodes = [rules for rules in app.nodes.values() if any(plan.name in fresh for plan in rules)]
+        nodes = [
+            rules for node, rules in app.nodes.items() if node in divided or any(plan.name in fresh for plan in rules)
+        ]
         plans = [plan for rules in nodes for plan in rules]
     if not from_beginning:
         check_ends(plans)
@@ -334,6 +340,7 @@ def agree_on_upgrade(
         at_us=at_us,
         from_beginning=from_beginning,
         prepared=prepared,
+        shards=wanted,
     )
     propose(place.log, proposed)
     return Pending(place, proposed)
@@ -354,14 +361,32 @@ def changes_while_it_runs(place: Place) -> bool:
         what = "several drivers of Spark"
     elif place.is_folder and cluster.read(place.live).hosts:
         what = "several hosts, only one of which has its log (--data on a store is for all of them)"
-    elif (place.live / cluster.FILE).exists() and cluster.read(place.live).topology.parts:
-        what = "shards"
     if what:
         raise CallerError(
             f"{place} runs with {what}, and does not change its rules while it runs; stop it, upgrade it with this "
             "command, and start it again with the new app"
         )
     return True
+
+
+def _shards(place: Place, app: App, asked: Mapping[str, int] | None) -> tuple[dict[str, int], dict[str, int]]:
+    """Among how many shards each node of a live run is divided, and is to be: as it is, for nodes that come as their
+    app says, or as asked."""
+    if (place.live / cluster.FILE).exists():
+        before = shards_of(after_of(cluster.read(place.live).topology))
+    elif (arranged := newest(place)) is not None:
+        before = shards_of(after_of(arranged.topology))
+    else:
+        planned = plan_of(place)
+        nodes = {node_of(name) for name in planned.placed} if planned is not None else set()
+        counts = {node: sum(f"{node}-s{number}" in nodes for number in range(app.buckets)) for node in app.nodes}
+        before = {node: count for node, count in counts.items() if count}
+    known = {plan.name for plan in edition_in(place).plans}
+    there = [node for node, plans in app.nodes.items() if any(plan.name in known for plan in plans)]
+    own = {node: count for node, count in app.shards.items() if node not in there}
+    stays = {node: count for node, count in before.items() if node in app.nodes}
+    wanted = {**own, **stays, **(asked or {})}
+    return before, {node: count for node, count in sorted(wanted.items()) if count > 1 or node in stays}
 
 
 def _has_drivers(place: Place) -> bool:
@@ -490,7 +515,7 @@ def levels_in(place: Place, rules: Edition, buckets: int) -> tuple[Level, ...]:
     return agreed_levels(rules.plans, rules.sources, place.address, buckets, scratch)
 
 
-def check_fit(place: Place, old: Edition, new: Edition, app: str) -> None:
+def check_fit(place: Place, old: Edition, new: Edition, app: str, may_be_same: bool = False) -> None:
     """A sentence, if the new rules cannot follow the old ones in this run's log."""
     made_before, made_now = set(old.outputs), set(new.outputs)
     read_before, read_now = ({schema.name for schema in one.sources} for one in (old, new))
@@ -507,7 +532,7 @@ def check_fit(place: Place, old: Edition, new: Edition, app: str) -> None:
                 "is sealed does not change; give the new stream another name"
             )
     changes = changes_of(old, new)
-    if not changes.fresh and not changes.removed:
+    if not changes.fresh and not changes.removed and not may_be_same:
         raise CallerError(f"app {app} has the rules that run in {place} already; there is nothing to upgrade")
 
 

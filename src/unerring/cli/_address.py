@@ -11,7 +11,7 @@ from unerring.model import CallerError
 if TYPE_CHECKING:
     from unerring.processes import Process
 
-__all__ = ["load", "pairs", "versions_at"]
+__all__ = ["counts", "load", "pairs", "versions_at"]
 
 
 def versions_at(addresses: Sequence[str]) -> list[Process]:
@@ -42,3 +42,15 @@ def pairs(given: Sequence[str] | None) -> dict[str, str]:
             raise CallerError(f"{item!r} is not NAME=VALUE; write for example n1=127.0.0.1:7001")
         values[name] = value
     return values
+
+
+def counts(shards: Sequence[str] | None) -> dict[str, int]:
+    """What `--shards NODE=N` says, given any number of times."""
+    found: dict[str, int] = {}
+    for node, text in pairs(shards).items():
+        try:
+            found[node] = int(text)
+        except ValueError:
+            example = f"write for example {node}=4"
+            raise CallerError(f"--shards {node}={text}: {text!r} is not a number; {example}") from None
+    return found

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unerring.cli._address import load as find, pairs
+from unerring.cli._address import counts, load as find, pairs
 from unerring.cli._place import HERE, Data, Scratch
 from unerring.model import CallerError, require, to_duration_us
 from unerring.runtime import ClusterShape, load_policy
@@ -201,7 +201,7 @@ def command(
         here=here,
         placement=PlacementOptions(pairs(capacity), pairs(latency), pairs(load_of), placement),
         etcd=tuple(etcd or ()),
-        shards={node: _count(node, text) for node, text in pairs(shards).items()},
+        shards=counts(shards),
         evict_after=evict_after,
         costs=costs,
         failover_us=failover_us,
@@ -317,13 +317,6 @@ def _log_console(form: str, run: str) -> Console:
             own_log.say(" ".join(map(str, said)))
 
     return Lines(stderr=True, force_terminal=False)
-
-
-def _count(node: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise CallerError(f"--shards {node}={text}: {text!r} is not a number; write for example {node}=4") from None
 
 
 def _hear_no_more() -> None:

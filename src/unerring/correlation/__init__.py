@@ -10,12 +10,14 @@
 | election, detector | who sends |
 | entering, join, snapshot, membership | coming back, and the record that says so |
 | journal | durable mode |
-| switching | nodes that come and go with an upgrade, and the time at which they take over |
+| rearranging | old and new nodes side by side, then the new ones alone |
+| switching, course | the time at which nodes take over that came with an upgrade, and under which names streams come |
 | replica, source, application | the machines |
 """
 
 from unerring.correlation.application import Application, committed, moved, numbered, position_of
 from unerring.correlation.config import CorrelationConfig
+from unerring.correlation.course import Course
 from unerring.correlation.dead_links import DeadLinks
 from unerring.correlation.engine import Engine, Fed, HandOver, Hosting
 from unerring.correlation.incoming import Incoming, Taken, Verdict
@@ -52,12 +54,13 @@ from unerring.correlation.messages import (
 )
 from unerring.correlation.outgoing import Outgoing, StreamPosition
 from unerring.correlation.queue import Queue
+from unerring.correlation.rearranging import after_of, alone, before_of, founded, is_that, side_by_side
 from unerring.correlation.record import Member, Record, Standing, node_of
 from unerring.correlation.replica import Replica
 from unerring.correlation.shards import Sharding, outputs_of, sharded
 from unerring.correlation.snapshot import Snapshot
 from unerring.correlation.source import PRODUCER, Source, kept_key, needs_after
-from unerring.correlation.switching import AskLog, FromLog, Lane, Rearrange, Span, is_ahead, lane_of
+from unerring.correlation.switching import AskLog, FromLog, Lane, Rearrange, Span, is_ahead, lane_of, lanes_at
 from unerring.correlation.topology import NodeSpec, Part, Role, Topology
 
 __all__ = [
@@ -76,6 +79,7 @@ __all__ = [
     "Batch",
     "Candidate",
     "CorrelationConfig",
+    "Course",
     "DeadLinks",
     "Elected",
     "Engine",
@@ -120,13 +124,19 @@ __all__ = [
     "Vote",
     "WaitsFor",
     "Watcher",
+    "after_of",
+    "alone",
+    "before_of",
     "codec",
     "committed",
+    "founded",
     "handed_after",
     "is_ahead",
     "is_keeper",
+    "is_that",
     "kept_key",
     "lane_of",
+    "lanes_at",
     "moved",
     "needs_after",
     "node_of",
@@ -134,4 +144,5 @@ __all__ = [
     "outputs_of",
     "position_of",
     "sharded",
+    "side_by_side",
 ]

@@ -35,10 +35,10 @@ from unerring.correlation.messages import (
     RecordIs,
     check_keeper,
 )
-from unerring.correlation.shards import BOUNDED_BY_CREDIT, lanes_of
+from unerring.correlation.shards import BOUNDED_BY_CREDIT, lanes_after, lanes_of
 from unerring.correlation.switching import Rearrange, is_ahead
 from unerring.correlation.topology import Topology
-from unerring.matching import Merge, Packed, Piece, first_after, stamp_at, unpack
+from unerring.matching import Lanes, Merge, Packed, Piece, first_after, stamp_at, unpack
 from unerring.model import (
     BEFORE_ALL,
     ORDINAL_MAX,
@@ -63,6 +63,8 @@ class _Position(msgspec.Struct, frozen=True, array_like=True):
     base: int = 0
     """…and of those before it."""
     ended: tuple[str, Stamp, int] | None = None
+    parts: tuple[str, ...] = ()
+    """The names of the parts that it came in; then the count is of all that the stream has had."""
 
 
 class _Columns(msgspec.Struct, frozen=True, array_like=True):
@@ -100,34 +102,81 @@ class Application:
         """Where streams stand that come in parts, as far as they are put together."""
         self._joining: dict[str, _Joining] = {}
         """The same streams, by the names of their parts."""
+        self._later: dict[str, Lanes] = {}
+        """Streams that come under other names after the agreed time of an upgrade."""
         for stream in self.intake.streams:
             position = _position(records, stream)
             if position is not None:
                 self._go_on(stream, position)
                 self._kept[stream].extend((key, first + len(piece)) for first, key, piece in _read(records, stream))
-        self._join(topology, records)
+        self._join(records)
 
-    def _join(self, topology: Topology, records: Mapping[str, bytes]) -> None:
+    def _join(self, records: Mapping[str, bytes]) -> None:
         """Go on with streams that come in parts, and with what waits of these."""
         node = self.name.rpartition("/")[0]
-        lanes = lanes_of(topology, node)
-        for schema, rank in topology.inputs(node):
-            stream = schema.name
-            if stream not in lanes or stream in self._joined:
+        lanes, self._later = lanes_of(self.topology, node), lanes_after(self.topology, node)
+        for stream, later in list(self._later.items()):
+            position = _position(records, stream)
+            came = (stream,) if position is None or not position.parts else position.parts
+            if position is None or came != later.names:
                 continue
-            joining = _Joining(stream, Merge([(schema, rank)], BOUNDED_BY_CREDIT, lanes), lanes[stream].names)
-            whole = self._joined[stream] = Incoming(stream)
+            if not position.maker or position.maker in self.intake.makers(stream):
+                for name in lanes[stream].names if stream in lanes else (stream,):
+                    self.intake.end(name)  # it had gone over
+                lanes[stream] = self._later.pop(stream)
+        for stream, taken in lanes.items():
+            if stream in self._joined or taken.names == (stream,):
+                continue
+            whole = Incoming(stream)
             position = _position(records, stream)
             if position is not None:
                 whole.last, whole.count = position.last, position.base + position.count
             self._kept[stream] = deque((key, first + len(piece)) for first, key, piece in _read(records, stream))
-            for part in joining.parts:
-                self._joining[part] = joining
-                for _, piece in numbered(records, part):
-                    waits = _after(piece, whole.last.time)
-                    if len(waits):
-                        joining.merge.push_all(part, waits)
-            self._consume(joining)
+            self._begin_parts(whole, taken, records)
+
+    def _begin_parts(self, whole: Incoming, lanes: Lanes, records: Mapping[str, bytes]) -> None:
+        """Put a stream together from its parts from now on."""
+        stream = whole.stream
+        [schema] = [schema for schema in self.topology.streams if schema.name == stream]
+        merge = Merge([], BOUNDED_BY_CREDIT)
+        merge.rearrange([(schema, 0)], {stream: lanes}, whole.watermark)
+        joining = _Joining(stream, merge, lanes.names)
+        self._joined[stream] = whole
+        for part in joining.parts:
+            self._joining[part] = joining
+            for _, piece in numbered(records, part):
+                waits = _after(piece, whole.last.time)
+                if len(waits):
+                    merge.push_all(part, waits)
+        self._consume(joining)
+
+    def _go_over(self) -> Effects:
+        """Streams that come under other names after the agreed time: all up to it is taken, so go on with those."""
+        effects: Effects = []
+        switch = self.intake.switch
+        for stream, lanes in list(self._later.items()) if switch is not None else ():
+            joined = self._joined.get(stream)
+            parts = [part for part, joining in self._joining.items() if joining.stream == stream]
+            if switch is None or any(map(self.intake.makers, parts or [stream])):
+                continue
+            if joined is not None and joined.watermark < switch.at_us:
+                continue
+            del self._later[stream]
+            for part in parts:
+                del self._joining[part]
+            if lanes.names == (stream,):
+                self._bases[stream] = self._joined.pop(stream).count
+                self.intake.streams[stream].watermark = max(self.intake.streams[stream].watermark, switch.at_us)
+            else:
+                last = self.intake.ended[stream][1] if joined is None else joined.last
+                self._begin_parts(Incoming(stream, last, self.count(stream), switch.at_us), lanes, {})
+            effects += [effect for name in lanes.names for effect in self.intake.ask_all(name)]
+        return [*effects, self._read_record()] if effects else []
+
+    @property
+    def _passed_all(self) -> bool:
+        """Whether nothing is needed any more of nodes that go with the upgrade."""
+        return self.intake.passed and not self._later
 
     def _consume(self, joining: _Joining) -> None:
         for part in joining.parts:
@@ -135,7 +184,7 @@ class Application:
 
     def _go_on(self, stream: str, position: _Position) -> None:
         """Where a stream was when it was committed; or, if that node is gone, where the next one's begins."""
-        if position.maker and position.maker not in self.intake.makers(stream):
+        if position.parts or (position.maker and position.maker not in self.intake.makers(stream)):
             self._bases[stream] = position.base + position.count
             return
         incoming = self.intake.streams[stream]
@@ -152,8 +201,8 @@ class Application:
     @property
     def streams(self) -> dict[str, Incoming]:
         """Where each stream stands, whether it comes in parts or not."""
-        whole = {stream: one for stream, one in self.intake.streams.items() if stream not in self._joining}
-        return {**whole, **self._joined}
+        names = [schema.name for schema, _ in self.topology.inputs(self.name.rpartition("/")[0])]
+        return {name: self._joined.get(name) or self.intake.streams[name] for name in names}
 
     def watermark(self, stream: str) -> int:
         """Of a stream, whoever makes it, whether it comes in parts or not."""
@@ -164,19 +213,20 @@ class Application:
         return [SetTimer("tick", now + self.config.tick_us), self._read_record()]
 
     def _read_record(self) -> Send:
-        return Send(MEMBERSHIP, ReadRecord(self.intake.record.version, 1, self.topology.upgrade, self.intake.passed))
+        return Send(MEMBERSHIP, ReadRecord(self.intake.record.version, 1, self.topology.upgrade, self._passed_all))
 
     def _rearrange(self, topology: Topology, now: int) -> Effects:
         """The nodes that there are now."""
-        if topology.upgrade < self.topology.upgrade:
+        if topology.upgrade < self.topology.upgrade or topology == self.topology:
             return []
         self.topology = topology
         known = list(self.intake.streams)
         self.intake.rearrange(topology, now)
         for stream in self.intake.streams:
             if stream not in known:
-                self._kept[stream], self._bases[stream] = deque(), 0
-        self._join(topology, {})
+                self._kept.setdefault(stream, deque())
+                self._bases.setdefault(stream, 0)
+        self._join({})
         return [self._read_record()]
 
     def timer(self, name: str, now: int) -> Effects:
@@ -220,6 +270,8 @@ class Application:
             return []
         if batch.switch is not None and batch.switch.number == self.topology.upgrade:
             self.intake.switch = batch.switch
+        if any(batch.stream in lanes.names for lanes in self._later.values()):
+            return []  # it is asked for when all before it is taken
         taken, effects = self.intake.take(sender, batch, now)
         if taken.verdict >= Verdict.GAP:
             return effects
@@ -232,18 +284,18 @@ class Application:
             effects += [self._commit(incoming, taken.events), *_delivered(taken.events)]
         if len(batch.events):
             effects.append(Send(sender, self.intake.ack(batch.stream)))
-        if joining is not None:
-            return [*effects, *self.intake.announce()]
         count, maker = self.intake.streams[batch.stream].count, self.intake.maker(batch.stream)
         effects += self.intake.go_over(batch.stream, now)
         if self.intake.maker(batch.stream) != maker:
             self._bases[batch.stream] += count
-        return effects
+        if joining is not None:
+            effects += self.intake.announce()
+        return effects + self._go_over()
 
     def _take_part(self, part: str, events: Piece, joining: _Joining) -> Effects:
         """Some of what one shard made: committed with all that is whole by now."""
         joining.merge.push_all(part, events)
-        joining.merge.advance(part, self.intake.streams[part].watermark)
+        joining.merge.advance(part, self.intake.watermark(part))
         pieces, through = joining.merge.release_pieces()
         self._consume(joining)
         whole = self._joined[joining.stream]
@@ -258,7 +310,8 @@ class Application:
                 delivered += _delivered(fresh)
         if len(events):
             puts += self._commit(self.intake.streams[part], _after(events, through)).puts
-        deletes = [key for name in joining.parts for key in self._passed(name, self.intake.consumed[name])]
+        taken = {name: self._bases[name] + self.intake.consumed[name] for name in joining.parts}
+        deletes = [key for name, count in taken.items() for key in self._passed(name, count)]
         return [*([Persist(tuple(puts), tuple(deletes))] if puts or deletes else []), *delivered]
 
     def _forget(self, stream: str, count: int) -> Effects:
@@ -279,6 +332,9 @@ class Application:
         if stream not in self._joined:
             maker, ended = self.intake.maker(stream), self.intake.ended.get(stream)
             position = _Position(incoming.last, incoming.count, maker, self._bases[stream], ended)
+        else:
+            parts = tuple(part for part, joining in self._joining.items() if joining.stream == stream)
+            position = _Position(incoming.last, incoming.count, parts=parts)
         puts = [(f"application/{stream}/position", msgspec.msgpack.encode(position))]
         if isinstance(events, list | tuple):
             puts += [(_key(stream, first + at), msgspec.msgpack.encode(event)) for at, event in enumerate(events)]

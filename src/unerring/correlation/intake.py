@@ -99,12 +99,17 @@ class Intake:
 
     def go_on_with(self, stream: str, maker: str, ended: tuple[str, Stamp, int] | None) -> None:
         """By a snapshot, or a record on disk: the stream was taken from that node, and one had ended before it."""
+        makers = self._makers[stream]
         if ended is not None:
             self.ended[stream] = ended
-        makers = self._makers[stream]
+            makers[:] = [name for name in makers if name != ended[0]]
         while maker in makers and makers[0] != maker:
             del makers[0]
         self._upstream[stream] = tuple(self.record.of(makers[0])) if makers else ()
+
+    def end(self, stream: str) -> None:
+        """Nothing is to be taken under a name any more: by a record on disk, all of it was."""
+        self._makers[stream], self._upstream[stream] = [], ()
 
     def makers(self, stream: str) -> tuple[str, ...]:
         """The node that a stream comes from now, and the one that takes over."""
@@ -191,7 +196,7 @@ class Intake:
     def consume(self, merge: Merge) -> None:
         """All but what still waits there was processed."""
         for stream, incoming in self.streams.items():
-            self.consumed[stream] = incoming.count - merge.size(stream)
+            self.consumed[stream] = incoming.count - (merge.size(stream) if stream in merge.names else 0)
 
     def forget(self, stream: str, count: int) -> int:
         """Events up to this number are kept elsewhere; how many of them were held here."""
@@ -228,6 +233,10 @@ class Intake:
         credit = self._announced[stream]
         message = Resume(stream, incoming.last, incoming.count, self.incarnation, credit, incoming.watermark)
         return [Send(name, message) for name in names]
+
+    def ask_all(self, stream: str) -> Effects:
+        """For a stream of which nothing was taken so far, though it was perhaps sent."""
+        return self.resume(stream, self._upstream[stream])
 
     def begin(self, now: int) -> Effects:
         """At the start, and after a snapshot: tell all upstream what is here; their leaders serve what follows.

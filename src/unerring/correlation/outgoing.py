@@ -116,7 +116,7 @@ class Outgoing:
         self.config = config
         self.queues = {stream: self.queue_part(stream) for stream in streams}
         self.schemas = {stream: carried(topology, stream) for stream in streams}
-        self.cuts = {stream: Cuts(topology, stream) for stream in streams}
+        self.cuts = {stream: Cuts(topology, stream, streams) for stream in streams}
         parts = [name for cuts in self.cuts.values() for name in cuts.names]
         self.own = tuple(stream for stream in streams if stream not in parts)
         """The streams that this node makes, by the names of their queues: the others are cut out of them."""
@@ -410,8 +410,13 @@ class Outgoing:
     # ---- receivers ---------------------------------------------------------------------------------------------
 
     def rearrange(self, topology: Topology) -> None:
-        """The nodes that there are now: whom to serve, and which times count."""
-        span = self.span_part(topology, topology.node(node_of(self.name)))
+        """The nodes that there are now: whom to serve, and which times count. A part that nobody takes goes."""
+        spec = topology.node(node_of(self.name))
+        for gone in [stream for stream in self.queues if stream not in spec.outputs]:
+            for known in (self.queues, self.schemas, self.cuts, self._takers, self._held, self._receivers):
+                known.pop(gone)
+        self.cuts = {stream: Cuts(topology, stream, spec.outputs) for stream in self.queues}
+        span = self.span_part(topology, spec)
         span.learn(self.span.switch)
         self.span = span
         self._takers = {stream: topology.takers(stream) for stream in self.queues}

@@ -11,6 +11,7 @@ from typing import Any
 
 from unerring.correlation import snapshot
 from unerring.correlation.config import CorrelationConfig
+from unerring.correlation.course import Course
 from unerring.correlation.dead_links import DeadLinks
 from unerring.correlation.election import DEAF_US, Election
 from unerring.correlation.engine import Engine
@@ -56,10 +57,9 @@ from unerring.correlation.messages import (
 )
 from unerring.correlation.outgoing import Outgoing
 from unerring.correlation.record import EMPTY, Record, Standing, node_of
-from unerring.correlation.shards import BOUNDED_BY_CREDIT, lanes_of
 from unerring.correlation.switching import FromLog, Rearrange, is_ahead
 from unerring.correlation.topology import Topology
-from unerring.matching import Merge, Piece
+from unerring.matching import Merge
 from unerring.model import (
     Address,
     Connected,
@@ -85,6 +85,7 @@ class Replica:
     intake_part: type[Intake] = Intake
     outgoing_part: type[Outgoing] = Outgoing
     merge_part: type[Merge] = Merge
+    course_part: type[Course] = Course
     join_part: type[Join] = Join
     links_part: type[DeadLinks] = DeadLinks
 
@@ -124,8 +125,8 @@ class Replica:
     def _begin_empty(self) -> None:
         spec = self.topology.node(self.node)
         self.intake = self.intake_part(self.node, self.topology, self.config)
-        inputs, lanes = self.topology.inputs(self.node), lanes_of(self.topology, self.node)
-        self.merge = self.merge_part(inputs, rows_max=BOUNDED_BY_CREDIT, lanes=lanes)
+        self.course = self.course_part(self.node, self.topology)
+        self.merge = self.course.merge(self.merge_part)
         self.outgoing = self.outgoing_part(self.name, self.topology, spec.outputs, self.config)
         self.engine = None if self._make_engine is None else self._make_engine()
         self.handed = Handed(self.name, {stream: self.outgoing.schemas[stream] for stream in self.outgoing.own})
@@ -171,6 +172,8 @@ class Replica:
         """Lines 7-18. The ack leaves after the event is kept: in durable mode, on disk."""
         if batch.stream not in self.intake.streams or is_ahead(batch.switch, self.topology):
             return []
+        if self.course.waits(batch.stream):
+            return []
         self.intake.hear(sender, now)
         self._learn(batch.switch)
         taken, effects = self.intake.take(sender, batch, now)
@@ -180,7 +183,7 @@ class Replica:
             return [Send(sender, self.intake.ack(batch.stream))] if len(batch.events) else []
         if self._journal is not None:
             effects += self._journal.keep(batch, len(taken.events))
-        self._push(batch.stream, taken.events)
+        self.course.push(batch.stream, taken.events, self.merge, self.intake)
         effects += self._process_soon(now)
         if len(taken.events):
             effects.append(Send(sender, self.intake.ack(batch.stream)))
@@ -189,10 +192,6 @@ class Replica:
         if self._journal is not None and self._journal.due:
             effects += self._journal.replace(self.incarnation, self._snapshot())
         return effects
-
-    def _push(self, stream: str, events: Piece) -> None:
-        self.merge.push_all(stream, events)
-        self.merge.advance(stream, self.intake.watermark(stream))
 
     def _learn(self, switch: Switch | None) -> None:
         """The time at which the rules of an upgrade take over, before anything after it is processed."""
@@ -217,12 +216,12 @@ class Replica:
         """Lines 13-22, for whole times that are complete, unless some receiver does not keep up. Of many rows some wait
         for the next step: an engine may be slow, and the process must not be deaf meanwhile."""
         if self.engine is None or self.outgoing.full:
-            return self.outgoing.taken()  # nothing while it is full
+            return self.outgoing.taken() + self._go_over()  # nothing more while it is full
         effects: Effects = []
         before = self.merge.through
         rows, through = self.merge.release(self.config.process_events_max)
         if through == before:
-            return effects
+            return self._go_over()
         self._processed_us = now
         self.intake.consume(self.merge)
         fed = self.engine.feed(rows, through)
@@ -231,7 +230,14 @@ class Replica:
             effects += [Report("correlation.quarantined", quarantined.reason), Deliver(quarantined)]
         if through < self.merge.complete:
             effects += self._process_later()
-        return effects + self.intake.announce()
+        return effects + self.intake.announce() + self._go_over()
+
+    def _go_over(self) -> Effects:
+        """Streams come under other names from now on: on a disk, before anybody is told that the old ones may go."""
+        effects = self.course.go_over(self.merge, self.intake)
+        if not effects or self._journal is None or self.phase is Phase.ENTERING:
+            return effects
+        return [*self._journal.replace(self.incarnation, self._snapshot()), *effects]
 
     def _produced(self, sender: Address, produced: Produced, now: int) -> Effects:
         """Outputs of an asynchronous engine."""
@@ -256,7 +262,7 @@ class Replica:
         if sender != SEALER or forget.maker not in ("", self.intake.maker(forget.stream)):
             return []  # numbers of one that has ended say nothing of its successor's
         self.merge.drop(forget.stream, self.intake.forget(forget.stream, forget.count))
-        return self.intake.announce()
+        return self.intake.announce() + self._go_over()
 
     def _flush(self, now: int) -> Effects:
         """Lines 23-25."""
@@ -288,14 +294,11 @@ class Replica:
             effects += self._read_record()
         return effects + self._after_acks(now)
 
-    def _has_more(self, sender: Address, more: HasMore, now: int) -> Effects:
-        return self.intake.has_more(sender, more) if more.stream in self.intake.streams else []
-
     def _gossip(self, sender: Address, gossip: Gossip, now: int) -> Effects:
         """Lines 46-50: a peer's acks, per receiver; this replica prunes by its own membership."""
         if node_of(sender) != self.node or not self.record.holds(sender, gossip.incarnation):
-            return self._read_record() if gossip.version > self.record.version else []
-        effects = self._read_record() if gossip.version > self.record.version else []
+            return self._reread(gossip.version)
+        effects = self._reread(gossip.version)
         if self.phase is Phase.MEMBER:
             effects += self.election.hear(sender, gossip, now)
             self._follow_election()
@@ -408,7 +411,7 @@ class Replica:
             self._join = self.join_part(self.name, self.incarnation, self.config.join_retry_us, from_log)
             self._join.holding = kept
         effects: Effects = []
-        if self._journal is not None and not kept and self.phase is Phase.MEMBER:
+        if self._journal is not None and (self.course.turned if kept else self.phase is Phase.MEMBER):
             effects += self._journal.replace(self.incarnation, self._snapshot())
         effects += self._read(entered.record, now)
         if self.holding:
@@ -418,27 +421,30 @@ class Replica:
         return effects
 
     def _read_record(self) -> Effects:
-        passed = self.holding and self.intake.passed
+        passed = self.holding and self.intake.passed and not self.course.ends
         return [Send(MEMBERSHIP, ReadRecord(self.record.version, self.incarnation, self.topology.upgrade, passed))]
+
+    def _reread(self, version: int) -> Effects:
+        return self._read_record() if version > self.record.version else []
 
     def _rearrange(self, sender: Address, message: Rearrange, now: int) -> Effects:
         """The nodes that there are now."""
-        if sender != OPERATOR or message.topology.upgrade < self.topology.upgrade:
+        if sender != OPERATOR or message.topology.upgrade < self.topology.upgrade or message.topology == self.topology:
             return []
         self.topology = message.topology
         if all(node.name != self.node for node in self.topology.nodes):
             return [Stop(f"the rules of {self.node} are not those of this run any more")]
         self._entering.rearranged(self.topology)
         self.intake.rearrange(self.topology, now)
-        self.merge.rearrange(self.topology.inputs(self.node), lanes_of(self.topology, self.node))
+        self.course = self.course_part(self.node, self.topology)
+        self.course.apply(self.merge)
         self.outgoing.rearrange(self.topology)
         return [*self._read_record(), *self._after_acks(now)]
 
-    def _record_is(self, sender: Address, message: RecordIs, now: int) -> Effects:
-        return self._read(message.record, now) if message.record.version > self.record.version else []
-
     def _read(self, record: Record, now: int) -> Effects:
         """Each replica prunes, sends and votes by the record it has read last."""
+        if record.version <= self.record.version:
+            return []
         member = record.members.get(self.name)
         if member is None or member.incarnation > self.incarnation:
             return [Stop(f"another process has entered as {self.name}; this one is not needed any more")]
@@ -475,22 +481,23 @@ class Replica:
         return self._join.carry_on(self.record, self.intake, now, at_once)
 
     def _registered(self, sender: Address, answer: Registered, now: int) -> Effects:
-        if self._join is None:
-            return []
-        self._join.registered(sender, answer)
+        if self._join is not None:
+            self._join.registered(sender, answer)
         return self._carry_on(now, at_once=True)
 
     def _snapshot_part(self, sender: Address, part: SnapshotPart, now: int) -> Effects:
         if self._join is None or node_of(sender) != self.node:
             return []
         whole, effects = self._join.part(part)
+        if whole is not None and self.topology.upgrade and not snapshot.fits(whole, self.intake, self.outgoing):
+            return [Report("correlation.snapshot_refused", f"{sender} has not heard of the same nodes as {self.name}")]
         return effects if whole is None else effects + self._adopt(self._join, sender, whole, now)
 
     def _from_log(self, sender: Address, made: FromLog, now: int) -> Effects:
         """Its node came with an upgrade, and this is its first state."""
         if sender != ENGINE or self._join is None or self._join.holding or made.incarnation != self.incarnation:
             return []
-        return self._adopt(self._join, sender, snapshot.born(made, self.intake, self.outgoing), now)
+        return self._adopt(self._join, sender, snapshot.born(made, self.intake, self.merge, self.outgoing), now)
 
     def _adopt(self, join: Join, sender: Address, whole: snapshot.Snapshot, now: int) -> Effects:
         self._begin_anew(now)
@@ -516,8 +523,7 @@ class Replica:
 
     def _register(self, sender: Address, register: Register, now: int) -> Effects:
         answer = self.outgoing.register(sender, register)
-        effects: Effects = [] if answer is None else [Send(sender, answer)]
-        return effects + self._read_record() if register.version > self.record.version else effects
+        return [*([] if answer is None else [Send(sender, answer)]), *self._reread(register.version)]
 
     def _ask_snapshot(self, sender: Address, ask: AskSnapshot, now: int) -> Effects:
         if self.phase is not Phase.MEMBER or node_of(sender) != self.node:
@@ -530,6 +536,7 @@ class Replica:
         return snapshot.take(self.intake, self.merge, engine, self.outgoing)
 
     def _restore(self, whole: snapshot.Snapshot) -> None:
+        self.course.restore(whole, self.merge)
         snapshot.put_back(whole, self.intake, self.merge, self.outgoing)
         if self.engine is not None:
             self.engine.restore(whole.engine)
@@ -539,16 +546,13 @@ class Replica:
         """Durable mode: the state on disk, then what was accepted after it, again."""
         if journal.snapshot is not None:
             self._restore(journal.snapshot)
-        for batch in journal.batches:
+        for batch in [batch for batch in journal.batches if batch.stream in self.intake.streams]:
             self._learn(batch.switch)
             taken = self.intake.streams[batch.stream].take(batch)
-            self._push(batch.stream, taken.events)
+            self.course.push(batch.stream, taken.events, self.merge, self.intake)
             self._process(0)
             self.intake.go_over(batch.stream, 0)
         self._process_set = False  # what is left is processed at the first tick
-
-    def _not_member(self, sender: Address, message: NotMember, now: int) -> Effects:
-        return self._read_record() if message.version > self.record.version else []
 
     def _confirm(self, sender: Address, ask: AskConfirmation, now: int) -> Effects:
         """Only a caught-up one of the same node may say that it remains."""
@@ -563,7 +567,7 @@ _ON: dict[type, _On] = {
     Resume: Replica._resume,
     AskMore: lambda replica, sender, ask, now: replica.outgoing.more(sender, ask),
     Enough: lambda replica, sender, enough, now: replica.outgoing.enough(sender, enough),
-    HasMore: Replica._has_more,
+    HasMore: lambda replica, sender, more, now: replica.intake.has_more(sender, more),
     Gossip: Replica._gossip,
     AskAcks: lambda replica, sender, message, now: replica.intake.answers(sender),
     Pruned: Replica._pruned,
@@ -575,14 +579,14 @@ _ON: dict[type, _On] = {
     Pong: Replica._pong,
     Produced: Replica._produced,
     Forget: Replica._forget,
-    RecordIs: Replica._record_is,
+    RecordIs: lambda replica, sender, message, now: replica._read(message.record, now),
     Register: Replica._register,
     Registered: Replica._registered,
     AskSnapshot: Replica._ask_snapshot,
     SnapshotPart: Replica._snapshot_part,
     FromLog: Replica._from_log,
     Rearrange: Replica._rearrange,
-    NotMember: Replica._not_member,
+    NotMember: lambda replica, sender, message, now: replica._reread(message.version),
     AskConfirmation: Replica._confirm,
     Connected: Replica._connected,
     Disconnected: Replica._disconnected,

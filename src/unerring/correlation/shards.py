@@ -12,12 +12,17 @@ part follows from the stream alone, so every replica that sends it, a zombie too
 stamps they have in the whole stream, and watermarks go to all parts.
 
 A shard that takes what other shards make takes all of it, numbers it, and drops what other shards own: an ordinal
-counts the events of all keys.
+counts the events of all keys. So does one that came while the run goes on, with a stream that comes whole: a part would
+have to begin at one place for all who send it.
+
+While the number of shards changes, a receiver takes the names of before up to the agreed time, and has processed all up
+to it when it begins to take the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -68,12 +73,12 @@ def _cut_parts(
         for stream in topology.node(name).inputs:
             for number in range(sharding.count) if stream not in made else ():
                 key = sharding.keys[stream]
-                part = Part(_cut_name(stream, key, number, sharding.count), stream, number, sharding.count, key)
+                part = Part(cut_name(stream, key, number, sharding.count), stream, number, sharding.count, key)
                 cut[part.name] = part
     return cut
 
 
-def _cut_name(stream: str, key: Sequence[str], number: int, of: int) -> str:
+def cut_name(stream: str, key: Sequence[str], number: int, of: int) -> str:
     return f"{stream}@{','.join(key)}:{number}of{of}"
 
 
@@ -83,7 +88,7 @@ def _nodes(
     def taken(stream: str, number: int) -> list[str]:
         if stream in made:
             return [part.name for part in made[stream]]
-        return [stream] if sharding is None else [_cut_name(stream, sharding.keys[stream], number, sharding.count)]
+        return [stream] if sharding is None else [cut_name(stream, sharding.keys[stream], number, sharding.count)]
 
     def inputs(number: int) -> tuple[str, ...]:
         return tuple(name for stream in node.inputs for name in taken(stream, number))
@@ -109,50 +114,85 @@ def _nodes(
 def carried(topology: Topology, name: str) -> StreamSchema:
     """The schema of what travels under a name."""
     part = topology.part(name)
-    return topology.schema(name) if part is None or part.is_cut else _unnumbered(topology, part).sent
+    return topology.schema(name) if part is None or part.is_cut else unnumbered(topology, part).sent
 
 
 def lanes_of(topology: Topology, name: str) -> dict[str, Lanes]:
-    """How the streams of a node come to it that do not come under their own names."""
-    node = topology.node(name)
-    lanes: dict[str, Lanes] = {}
+    """How the streams of a node come to it that do not come under their own names; while an upgrade is under way, up to
+    the agreed time."""
+    lanes = {stream: _lanes(topology, name, stream, names) for stream, (names, _) in _names(topology, name).items()}
+    return {stream: one for stream, one in lanes.items() if one.joined is not None or one.names != (stream,)}
+
+
+def lanes_after(topology: Topology, name: str) -> dict[str, Lanes]:
+    """The same after the agreed time, of streams that come otherwise then."""
+    found = _names(topology, name).items()
+    return {stream: _lanes(topology, name, stream, later) for stream, (now, later) in found if later != now}
+
+
+def _names(topology: Topology, name: str) -> dict[str, tuple[list[str], list[str]]]:
+    """Under which names each stream comes to a node, up to the agreed time and after it."""
+    node, found = topology.node(name), {}
     for schema, _ in topology.inputs(name):
-        parts = [part for taken in node.inputs if (part := topology.part(taken)) and part.stream == schema.name]
-        if not parts:
-            continue
-        names = tuple(part.name for part in parts)
-        if parts[0].is_cut:
-            lanes[schema.name] = Lanes(names, schema)
-        else:
-            unnumbered = _unnumbered(topology, parts[0])
-            lanes[schema.name] = Lanes(names, unnumbered.sent, _joining(unnumbered, node))
-    return lanes
+        taken = [one for one in node.inputs if topology.stream_of(one) == schema.name]
+        makers = {one: [topology.node(maker) for maker in topology.makers(one)] for one in taken}
+        now = [one for one in taken if not all(map(topology.is_coming, makers[one]))]
+        later = [one for one in taken if not all(map(topology.is_ending, makers[one]))]
+        found[schema.name] = now or later, later or now
+    return found
 
 
-def _unnumbered(topology: Topology, part: Part) -> Unnumbered:
+def _lanes(topology: Topology, name: str, stream: str, names: Sequence[str]) -> Lanes:
+    node, part = topology.node(name), topology.part(names[0])
+    if part is None:
+        schema, key = topology.schema(stream), dict(node.keys).get(stream)
+        return Lanes(tuple(names), schema, None if key is None else _cutting(schema, key, node))
+    if part.is_cut:
+        return Lanes(tuple(names), topology.schema(stream))
+    form = unnumbered(topology, part)
+    return Lanes(tuple(names), form.sent, _joining(form, node))
+
+
+def _cutting(schema: StreamSchema, key: Sequence[str], node: NodeSpec) -> Callable[[Sequence[Piece]], Piece]:
+    """What a shard owns of a stream that comes whole: its sender does not know of this way to divide it."""
+    cutter = Cutter(schema, key, node.shards)
+
+    def own(pieces: Sequence[Piece]) -> Piece:
+        if all(isinstance(piece, list | tuple) for piece in pieces):
+            return cutter.part(list(chain.from_iterable(pieces)), node.shard)
+        from unerring.matching import Chunk
+
+        return cutter.part(Chunk.joined(schema, list(pieces)), node.shard)
+
+    return own
+
+
+def unnumbered(topology: Topology, part: Part) -> Unnumbered:
+    """The form in which a part of a stream that shards make travels."""
     return Unnumbered(topology.schema(part.name), part.keys)
 
 
-def _joining(unnumbered: Unnumbered, node: NodeSpec) -> Callable[[Sequence[Piece]], Piece]:
+def _joining(form: Unnumbered, node: NodeSpec) -> Callable[[Sequence[Piece]], Piece]:
     """All parts together, numbered; of them, what a shard owns."""
-    key = dict(node.keys).get(unnumbered.schema.name)
+    key = dict(node.keys).get(form.schema.name)
     if key is None:
-        return unnumbered.numbered
-    cutter = Cutter(unnumbered.schema, key, node.shards)
-    return lambda pieces: cutter.part(unnumbered.numbered(pieces), node.shard)
+        return form.numbered
+    cutter = Cutter(form.schema, key, node.shards)
+    return lambda pieces: cutter.part(form.numbered(pieces), node.shard)
 
 
 def outputs_of(topology: Topology, node: NodeSpec) -> dict[str, Unnumbered]:
     """For each stream that a shard makes, the form in which it sends it."""
     parts = [part for name in node.outputs if (part := topology.part(name)) is not None and not part.is_cut]
-    return {part.stream: _unnumbered(topology, part) for part in parts}
+    return {part.stream: unnumbered(topology, part) for part in parts}
 
 
 class Cuts:
     """How a node that makes a stream cuts it for the shards that take it."""
 
-    def __init__(self, topology: Topology, stream: str) -> None:
-        cut = [part for part in topology.parts if part.is_cut and part.stream == stream]
+    def __init__(self, topology: Topology, stream: str, outputs: Collection[str]) -> None:
+        """`outputs`: what the node sends. Another maker of the stream may cut it otherwise."""
+        cut = [part for part in topology.parts if part.is_cut and part.stream == stream and part.name in outputs]
         ways = dict.fromkeys((part.key, part.of) for part in cut)
         self.names = tuple(part.name for part in cut)
         self.shards = max([1, *(part.of for part in cut)])

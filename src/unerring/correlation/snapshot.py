@@ -16,9 +16,9 @@ import msgspec
 from unerring.correlation.intake import Intake
 from unerring.correlation.messages import Receipt, SnapshotPart, Switch
 from unerring.correlation.outgoing import Outgoing
-from unerring.correlation.switching import FromLog
+from unerring.correlation.switching import FromLog, Lane
 from unerring.matching import Merge, MergeState, Packed, Waiting, unpack
-from unerring.model import TIME_MIN, Event, FrameError, ProtocolError, Stamp
+from unerring.model import BEFORE_ALL, TIME_MIN, Event, FrameError, ProtocolError, Stamp
 
 
 class InputState(msgspec.Struct, frozen=True, array_like=True):
@@ -73,19 +73,26 @@ def take(intake: Intake, merge: Merge, engine: bytes, outgoing: Outgoing) -> Sna
     )
 
 
+def fits(snapshot: Snapshot, intake: Intake, outgoing: Outgoing) -> bool:
+    """Whether its giver takes and sends the same: while an upgrade is under way, one may know later nodes."""
+    read, made = (sorted(state.stream for state in states) for states in (snapshot.inputs, snapshot.outputs))
+    return read == sorted(intake.streams) and made == sorted(outgoing.queues)
+
+
 def put_back(snapshot: Snapshot, intake: Intake, merge: Merge, outgoing: Outgoing) -> None:
     """All but the engine's state, into fresh parts."""
     streams = intake.streams
-    _check(snapshot, streams, outgoing)
+    _check(snapshot, streams, merge, outgoing)
     outgoing.span.learn(snapshot.switch)
     intake.switch = outgoing.span.switch
-    for state in snapshot.inputs:
+    for state in [state for state in snapshot.inputs if state.stream in streams]:
         before = streams[state.stream]
         streams[state.stream] = type(before)(state.stream, state.last, state.count, state.watermark, before.shapes)
         intake.go_on_with(state.stream, state.maker, state.ended)
-    merge.restore(snapshot.merge)
+    lanes = tuple(lane for lane in snapshot.merge.lanes if lane[0] in merge.names)
+    merge.restore(MergeState(snapshot.merge.through, lanes))
     intake.consume(merge)
-    for output in snapshot.outputs:
+    for output in [output for output in snapshot.outputs if output.stream in outgoing.queues]:
         outgoing.queues[output.stream] = type(outgoing.queues[output.stream])(
             output.stream,
             output.mark,
@@ -100,13 +107,18 @@ def put_back(snapshot: Snapshot, intake: Intake, merge: Merge, outgoing: Outgoin
     outgoing.adopt(snapshot.registered)
 
 
-def born(made: FromLog, intake: Intake, outgoing: Outgoing) -> Snapshot:
+def born(made: FromLog, intake: Intake, merge: Merge, outgoing: Outgoing) -> Snapshot:
     """The state of a replica of a new node, of what its driver has made of the log. Nothing of it has counted yet."""
-    lanes = {stream: made.lanes[stream] for stream in intake.streams}
+    nothing = Lane(BEFORE_ALL, 0, TIME_MIN, ())  # by nodes that come, too, and have not entered yet
+    lanes = {stream: made.lanes.get(stream, nothing) for stream in intake.streams}
+    taken = {stream: lane for stream, lane in lanes.items() if stream in merge.names}
     waiting = {s: tuple(Waiting(e.stamp, e.key, e.payload) for e in lane.waiting) for s, lane in lanes.items()}
     return Snapshot(
         inputs=tuple(InputState(s, i.last, i.count, i.watermark, intake.maker(s)) for s, i in lanes.items()),
-        merge=MergeState(made.through_us, tuple((s, i.last, i.watermark, waiting[s]) for s, i in lanes.items())),
+        merge=MergeState(
+            made.through_us,
+            tuple((s, i.last, max(i.watermark, i.has_us, made.through_us), waiting[s]) for s, i in taken.items()),
+        ),
         engine=made.engine,
         outputs=tuple(OutputState(s, queue.mark, 0, TIME_MIN, ()) for s, queue in outgoing.queues.items()),
         receipts=(),
@@ -115,12 +127,15 @@ def born(made: FromLog, intake: Intake, outgoing: Outgoing) -> Snapshot:
     )
 
 
-def _check(snapshot: Snapshot, streams: Mapping[str, object], outgoing: Outgoing) -> None:
-    """A snapshot of another node, or one that nobody has taken."""
-    read = [state.stream for state in snapshot.inputs], [lane[0] for lane in snapshot.merge.lanes]
+def _check(snapshot: Snapshot, streams: Mapping[str, object], merge: Merge, outgoing: Outgoing) -> None:
+    """A snapshot of another node, or one that nobody has taken. One's own may be of before an upgrade: names that came
+    with it have nothing yet, and those that went are not needed."""
+    read, merged = [state.stream for state in snapshot.inputs], [lane[0] for lane in snapshot.merge.lanes]
     made = [output.stream for output in snapshot.outputs]
-    if any(sorted(names) != sorted(streams) for names in read) or sorted(made) != sorted(outgoing.queues):
-        raise ProtocolError(f"a snapshot of streams {read[0]} and {made}, which are not those of this node")
+    lacking = [name for name in merge.names if name not in read or name not in merged]
+    lacking += [name for name in outgoing.queues if name not in made]
+    if lacking or len(set(read)) < len(read) or (not read and streams):
+        raise ProtocolError(f"a snapshot of streams {read} and {made}, which are not those of this node")
 
 
 def encode(snapshot: Snapshot) -> bytes:

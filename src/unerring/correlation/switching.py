@@ -15,13 +15,14 @@ The same steps change how many nodes a rule's keys are divided among: the old se
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from unerring.correlation.messages import Switch
+from unerring.correlation.shards import unnumbered
 from unerring.correlation.topology import NodeSpec, Topology
-from unerring.matching import Piece, first_after
+from unerring.matching import Cutter, Piece, first_after
 from unerring.model import ORDINAL_MAX, TIME_MAX, TIME_MIN, Event, Stamp
 
 
@@ -48,6 +49,9 @@ class Lane(msgspec.Struct, frozen=True):
     watermark: int
     waiting: tuple[Event, ...]
     """What the rules have not seen yet: streams that have got further than others."""
+    has_us: int = TIME_MIN
+    """Up to where that is all, if more than the watermark says: what was not numbered when it came is in the log, too,
+    and comes again."""
 
 
 class FromLog(msgspec.Struct, frozen=True):
@@ -69,6 +73,39 @@ def lane_of(mark: tuple[Stamp, int], events: Sequence[Event], through_us: int) -
     fresh = [event.stamp for event in events if stamp < event.stamp and event.stamp.time <= end_us]
     waiting = tuple(event for event in events if through_us < event.stamp.time <= end_us)
     return Lane(fresh[-1] if fresh else stamp, count + len(fresh), end_us, waiting)
+
+
+def lanes_at(
+    topology: Topology,
+    marks: Mapping[str, tuple[Stamp, int]],
+    through_us: int,
+    events: Callable[[str, Stamp], Sequence[Event]],
+) -> dict[str, Lane]:
+    """Where each input stands in a state of the log, by the names under which they come. `events`: what a stream has in
+    the log after a stamp or the time of the state, whichever is earlier, as far as the latest mark of the stream."""
+    lanes: dict[str, Lane] = {}
+    before = {name for name in marks if not _is_coming(topology, name)}
+    for name, mark in marks.items():
+        part, stream = topology.part(name), topology.stream_of(name)
+        if name not in before:
+            lanes[name] = Lane(*mark, TIME_MIN, ())  # nothing of it counts yet
+        elif part is not None and not part.is_cut:
+            parts = [one for one in marks if topology.stream_of(one) == stream and one in before]
+            has_us = max([through_us, *(marks[one][0].time for one in parts)])
+            waits = (
+                [e for e in events(stream, mark[0]) if through_us < e.stamp.time <= has_us] if parts[0] == name else []
+            )
+            lanes[name] = Lane(*mark, TIME_MIN, tuple(unnumbered(topology, part).replaced(waits)), has_us)
+        else:
+            found = events(stream, mark[0])
+            if part is not None:
+                found = list(Cutter(topology.schema(name), part.key, part.of).part(list(found), part.number))
+            lanes[name] = lane_of(mark, found, through_us)
+    return lanes
+
+
+def _is_coming(topology: Topology, name: str) -> bool:
+    return all(topology.is_coming(topology.node(maker)) for maker in topology.makers(name))
 
 
 def is_ahead(switch: Switch | None, topology: Topology) -> bool:

@@ -8,7 +8,7 @@ follow. The result depends on the streams alone, not on how they arrive.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 
@@ -252,6 +252,10 @@ class Merge:
         """How many events of a stream wait."""
         return self._lane(stream).size
 
+    def watermark(self, stream: str) -> int:
+        """What a stream has up to here is released, or waits."""
+        return self._lane(stream).watermark
+
     def push(self, event: Event) -> None:
         """One event, above the stream's last stamp and its watermark."""
         self._push(event.stream, event)
@@ -322,6 +326,11 @@ class Merge:
     def waiting(self, stream: str) -> list[Piece]:
         """What waits of one stream, under the name it comes under."""
         return self._lane(stream).pieces()
+
+    @property
+    def names(self) -> Collection[str]:
+        """The names under which streams come."""
+        return self._lanes
 
     @property
     def streams(self) -> list[str]:

@@ -56,6 +56,12 @@ class Unnumbered:
         place = (found.time, found.rank, found.ordinal, found.keys, found.index)
         return Chunk.numbered(OutputColumns(found.stream, *place, columns), self.sent)
 
+    def replaced(self, events: Sequence[Event]) -> list[Event]:
+        """Events of the stream, whole times of it, in the form in which a shard sends: each keeps its place."""
+        keys = (None,) * len(self._keys)
+        outputs = [Output(e.stream, e.stamp.time, 0, e.stamp.ordinal, keys, 0, e.payload) for e in events]
+        return list(self.placed(outputs))
+
     def _with_position(self, output: Output) -> Output:
         place = (output.rank, output.ordinal, output.index)
         beside = zip((*self._places, *self._keys), (*place, *output.key), strict=True)

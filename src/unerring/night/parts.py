@@ -29,6 +29,7 @@ _HOSTILE: Final = (
     "correlation-async",
     "correlation-standby",
     "correlation-upgrade",
+    "correlation-shards",
     "processes",
 )
 """Scenarios of machines that speak with others: their messages are altered and repeated."""

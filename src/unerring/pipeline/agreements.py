@@ -72,6 +72,8 @@ class Proposal(msgspec.Struct, frozen=True):
     """Rules that look back without end begin with the log."""
     reactions: tuple[tuple[str, str], ...] = ()
     """Which situation starts which process."""
+    shards: dict[str, int] = {}
+    """Of a live run: among how many each node of this edition is divided."""
     prepared: bool = False
     """It is for a live run that is going on: its time is agreed on once the new nodes are ready."""
 

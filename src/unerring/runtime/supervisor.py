@@ -72,7 +72,9 @@ class Supervisor:
 
     async def end(self, name: str) -> None:
         """End one process for good."""
-        task = self._kept.pop(name)
+        task = self._kept.pop(name, None)
+        if task is None:
+            return  # somebody ends it already
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await self.processes.pop(name).end()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from unerring.correlation import Outgoing, Replica, Source, Span, Switch
-from unerring.matching import Piece, first_after
+from unerring.correlation import Course, Intake, Outgoing, Replica, Source, Span, Switch
+from unerring.matching import Merge, Piece, first_after
 from unerring.model import ORDINAL_MAX, TIME_MAX, Stamp
 
 _AROUND = 40
@@ -49,6 +49,17 @@ class OldGoesOn(Replica):
 
 class NewBeginsBefore(Replica):
     outgoing_part = _NewOutgoing
+
+
+class _AtOnce(Course):
+    """New names begin as soon as the time is known, whatever is left of the old ones."""
+
+    def _is_past(self, at_us: int, merge: Merge, intake: Intake) -> bool:
+        return True
+
+
+class TakesAtOnce(Replica):
+    course_part = _AtOnce
 
 
 class _Mute(Span):

@@ -7,7 +7,7 @@ watermark without events matters, and gives several outputs at one time, so that
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -105,14 +105,20 @@ class KeyedMixing:
         for row in rows:
             event, key = row.event, row.event.payload["k"]
             time, ordinal = event.stamp
-            state = self.keys.setdefault(key, _State())
+            state = self.keys.setdefault(key, self._begin())
             self._fire(key, state, time - 1, found)
-            state.mixed = _mixed(state.mixed, time * 31 + row.rank * 7 + ordinal * 3 + event.payload["v"])
+            self._take(state, time, time * 31 + row.rank * 7 + ordinal * 3 + event.payload["v"])
             self._give(key, state, (time, row.rank, ordinal), found)
             state.deadline = time + _KEY_QUIET
         for key in sorted(self.keys):
             self._fire(key, self.keys[key], through, found)
         return Fed({stream: self._formed(stream, found) for stream in self._schemas})
+
+    def _begin(self) -> _State:
+        return _State()
+
+    def _take(self, state: Any, time: int, value: int) -> None:
+        state.mixed = _mixed(state.mixed, value)
 
     def _fire(self, key: int, state: _State, until: int, found: list[Output]) -> None:
         if state.deadline <= until and state.deadline < TIME_MAX:
@@ -150,6 +156,14 @@ class _Recalled(_State, array_like=True):
     total: int = 0
     window: list[tuple[int, int]] = []
 
+    def recall(self, time: int, value: int, oldest: int, salt: int) -> None:
+        """One more input; those up to `oldest` count no more. A deadline looks as far back as its event does."""
+        while self.window and self.window[0][0] <= oldest:
+            self.total -= self.window.pop(0)[1]
+        self.window.append((time, value * value % _PRIME))
+        self.total += self.window[-1][1]
+        self.mixed = _mixed((salt + self.total) % _PRIME, value)
+
 
 class Recalling(Mixing):
     """Its outputs depend on the inputs of a while, so that its state can be made of the log from `LOOKS_BACK` before;
@@ -157,24 +171,43 @@ class Recalling(Mixing):
 
     LOOKS_BACK: Final = 400
 
-    def __init__(self, outputs: Sequence[str], schemas: Sequence[StreamSchema] = (), salt: int = 7) -> None:
-        super().__init__(outputs, schemas)
+    def __init__(
+        self, outputs: Sequence[str], schemas: Sequence[StreamSchema] = (), salt: int = 7, keyed: bool = False
+    ) -> None:
+        super().__init__(outputs, schemas, keyed)
         self.salt = salt
         self.state = _Recalled()
 
     def _take(self, time: int, value: int) -> None:
-        state, oldest = self.state, time - self.LOOKS_BACK + _QUIET  # a deadline looks as far back as its event does
-        while state.window and state.window[0][0] <= oldest:
-            state.total -= state.window.pop(0)[1]
-        state.window.append((time, value * value % _PRIME))
-        state.total += state.window[-1][1]
-        state.mixed = (self.salt + state.total) % _PRIME
-        self._mix(value)
+        self.state.recall(time, value, time - self.LOOKS_BACK + _QUIET, self.salt)
 
     def restore(self, state: bytes) -> None:
         self.state = msgspec.msgpack.decode(state, type=_Recalled)
 
     state: _Recalled
+
+
+class KeyedRecalling(KeyedMixing):
+    """The same with a state for each key."""
+
+    def __init__(
+        self,
+        schemas: Sequence[StreamSchema],
+        columns: bool = False,
+        shard: Mapping[str, Unnumbered] | None = None,
+        salt: int = 7,
+    ) -> None:
+        super().__init__(schemas, columns, shard)
+        self.salt = salt
+
+    def _begin(self) -> _State:
+        return _Recalled()
+
+    def _take(self, state: Any, time: int, value: int) -> None:
+        state.recall(time, value, time - Recalling.LOOKS_BACK + _KEY_QUIET, self.salt)
+
+    def restore(self, state: bytes) -> None:
+        self.keys = dict(msgspec.msgpack.decode(state, type=list[tuple[int, _Recalled]]))
 
 
 def formed(events: list[Event], schema: StreamSchema | None) -> Piece:

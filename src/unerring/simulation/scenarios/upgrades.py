@@ -28,6 +28,7 @@ from unerring.correlation import (
     Switch,
     Topology,
     Watcher,
+    alone,
     committed,
     lane_of,
     node_of,
@@ -49,7 +50,7 @@ NUMBER = 1
 class Upgrading(Correlating):
     """The first edition is the query tree; which nodes the second one changes, adds and removes is drawn."""
 
-    must_reach = (
+    must_reach: tuple[str, ...] = (
         "two leaders at once",
         "an evicted replica joined again",
         "a replica made its state of the log",
@@ -211,13 +212,7 @@ class Upgrading(Correlating):
 
     def _end_old(self, world: World) -> None:
         going = [node for node in self.combined.nodes if self.combined.is_ending(node)]
-        left = tuple(node for node in self.combined.nodes if node not in going)
-        made = {stream for node in left for stream in node.outputs}
-        left = tuple(
-            msgspec.structs.replace(n, inputs=tuple(s for s in n.inputs if s in made)) if n.name == "app" else n
-            for n in left
-        )
-        self.topology = Topology(left, self.combined.streams, upgrade=NUMBER, origin=self.first.fingerprint())
+        self.topology = alone(self.combined)
         self.version, self.done = 2, True
         for name in [name for node in going for name in self._replicas(world, node.name)]:
             world.crash(name)
@@ -234,8 +229,8 @@ class Upgrading(Correlating):
         app = world.nodes["app/0"]
         if app.machine is not None and not app.syncing:
             machine: Any = app.machine
-            for stream in machine.intake.streams:
-                self.through[stream] = max(self.through[stream], machine.intake.watermark(stream))
+            for stream in machine.streams:
+                self.through[stream] = max(self.through.get(stream, TIME_MIN), machine.watermark(stream))
 
     def _logs(self, world: World, streams: Iterable[str]) -> dict[str, tuple[Sequence[Event], int]]:
         records = world.nodes["app/0"].storage.load()
@@ -314,8 +309,11 @@ class Upgrading(Correlating):
     def _streams(self, world: World) -> tuple[dict[str, list[Event]], dict[str, list[Event]]]:
         """Which rules counted when: the perfect run of both, joined at the agreed time."""
         records = world.nodes["app/0"].storage.load()
-        names = self.combined.node("app").inputs
-        return {stream: committed(records, stream) for stream in names}, self._perfect()
+        return {stream: committed(records, stream) for stream in self._names()}, self._perfect()
+
+    def _names(self) -> Iterable[str]:
+        """The streams that rules make."""
+        return self.combined.node("app").inputs
 
     def _perfect(self) -> dict[str, list[Event]]:
         at_us = TIME_MAX if self.switch is None else self.switch.at_us
