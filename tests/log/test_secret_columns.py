@@ -26,9 +26,12 @@ from unerring.log import (
     Spread,
     bring_back,
     compact,
+    decrypt_bytes,
     encode_segment,
+    encrypt_bytes,
     erase,
     held,
+    is_encrypted,
     new_ring,
     read_ring,
     rotate,
@@ -288,6 +291,28 @@ def test_a_declaration_that_cannot_be_is_refused(declared: dict[str, str], said:
 
     with pytest.raises(SchemaError, match=said):
         stream(**declared)(Bad)  # type: ignore[arg-type]
+
+
+def test_damaged_bytes_are_a_sentence_wherever_they_end(ring: Path) -> None:
+    whole = encrypt_bytes(b"card " + CARD.encode(), "Payment", ("a", 7), "record")
+    assert decrypt_bytes(whole, "Payment", "record", "here") == b"card " + CARD.encode()
+    for end in range(len(whole)):
+        if is_encrypted(whole[:end]):
+            _is_damaged_or_erased(whole[:end])
+    for at in range(21, len(whole)):
+        _is_damaged_or_erased(whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :])
+    with pytest.raises(LogError, match="here is damaged"):
+        decrypt_bytes(whole, "Payment", "another record", "here")
+
+
+def _is_damaged_or_erased(data: bytes) -> None:
+    """Never a value: a sentence, or nothing, as where only the head is left."""
+    found: object
+    try:
+        found = decrypt_bytes(data, "Payment", "record", "here")
+    except (LogError, MissingKey) as error:
+        found = str(error)
+    assert found is None or any(words in str(found) for words in ("here is damaged", "is not in"))
 
 
 def test_a_stream_may_grow_by_a_secret_column_and_none_changes_sides(ring: Path) -> None:

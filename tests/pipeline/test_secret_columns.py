@@ -15,17 +15,28 @@ import msgspec
 import pytest
 
 from unerring import Event, EventLog, Stamp, schema_of
-from unerring.app import RootSealer, Why, WhyNot, place_of
+from unerring.app import RootSealer, Why, WhyNot, certify, place_of, recompute
 from unerring.app.auditing import Audit
 from unerring.app.demo.mutants import rewrite
 from unerring.app.erasing import erase_key
 from unerring.app.folder import remember
 from unerring.app.verdicts import keep
 from unerring.app.verifying import verify
+from unerring.audit import read_certificate
 from unerring.audit.page import explained, page
 from unerring.audit.report import Report
 from unerring.cli import main
-from unerring.log import KEYS_VARIABLE, BadEvent, Quarantine, Reason, compact, events_of, new_ring
+from unerring.log import (
+    KEYS_VARIABLE,
+    BadEvent,
+    Quarantine,
+    Reason,
+    SigningKey,
+    compact,
+    events_of,
+    new_key,
+    new_ring,
+)
 from unerring.model import TIME_MAX, CallerError
 from unerring.pipeline import detect_batch
 from unerring.pipeline.intervals import Bounds
@@ -185,6 +196,13 @@ def test_an_erased_key_is_left_out_of_the_verdict_and_nothing_else(
         assert note.startswith(f"values that this rule reads were erased for 1 keys: {gone[stream]:,} delivered")
     assert after["Visits"].delivered == whole["Visits"].delivered, "this rule reads no secret column"
     assert not after["Visits"].notes
+    RootSealer(place_of(data)).seal()
+    new_key(data.parent / "key.pem")
+    audit = Audit(app, data, quarantine_max=1)
+    certificate, _ = read_certificate(certify(audit, report, SigningKey(data.parent / "key.pem")), "it")
+    again = recompute(place_of(data), certificate, None, 1)
+    assert not again.differences
+    assert "Twice: 1 keys are not recomputed: values were erased with them" in again.notes
     assert {one.payload["card"] for one in situations(data, "Payment") if one.key == ("w1",)} == {None}
     assert None not in {one.payload["card"] for one in situations(data, "Twice")}, "a stream of its own"
     erase_key(place_of(data), "Twice", ["w1"])

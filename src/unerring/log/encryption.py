@@ -189,12 +189,12 @@ def decrypt_bytes(data: bytes, stream: str, what: str, where: str) -> bytes | No
 
     ring = the_ring(f"{where} may hold secret values")
     at = len(_BLOB) + ID_BYTES
-    end = at + _PATH.size + _PATH.unpack_from(data, at)[0]
-    key = tuple(msgspec.msgpack.decode(data[at + _PATH.size : end]))
-    cipher = ring.cipher(data[len(_BLOB) : at], stream, key) if len(data) > end else None
-    if cipher is None:
-        return None
     try:
-        return cipher.decrypt(data[end:], [what.encode()])
-    except InvalidTag:
+        end = at + _PATH.size + _PATH.unpack_from(data, at)[0]
+        key = msgspec.msgpack.decode(data[at + _PATH.size : end], type=tuple[Any, ...])
+        if not all(isinstance(value, bool | int | float | str | bytes) for value in key):
+            raise msgspec.DecodeError("no key")
+        cipher = ring.cipher(data[len(_BLOB) : at], stream, key) if len(data) > end else None
+        return None if cipher is None else cipher.decrypt(data[end:], [what.encode()])
+    except (InvalidTag, struct.error, msgspec.DecodeError):
         raise LogError(f"{where} is damaged: it is not what was encrypted there; restore it from a copy") from None
