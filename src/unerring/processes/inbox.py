@@ -125,10 +125,11 @@ class Inbox:
 
     @property
     def ask_us(self) -> int:
-        """When the next question is due."""
+        """When the next question is due. Who stores something offers it as soon as it knows the leader, so questions
+        soon become rare: each is a message to every other replica."""
         config = self._context.config
         seldom_us = max(config.mail_ask_us_max, self._context.shared.idle_us)
-        return self._asked_us + min(config.heartbeat_us * 4 << min(self._asks, 16), seldom_us)
+        return self._asked_us + min(config.heartbeat_us << min(2 * (self._asks + 1), 32), seldom_us)
 
     def ask_soon(self) -> None:
         """There is a new decided state: ask as often as at first."""
