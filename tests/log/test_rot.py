@@ -262,3 +262,15 @@ def test_a_local_chain_finds_the_same(tmp_path: Path) -> None:
         EventLog(tmp_path).chain("Reading")
     newest.write_bytes(whole)
     assert times_in(EventLog(tmp_path).chain("Reading")) == [10, 20, 30]
+
+
+def test_a_reader_s_position_that_was_swapped_with_another_s_is_named() -> None:
+    store = MemoryStore()
+    one, other = Positions(store, "one"), Positions(store, "other")
+    one.commit("starts", Stamp(5, 0))
+    other.commit("starts", Stamp(900, 0))
+    store.replace("one/positions/starts.json", store.read("other/positions/starts.json") or b"")
+    with pytest.raises(LogError, match=r"one/positions/starts\.json is other/positions/starts\.json: it was swapped"):
+        one.get("starts")
+    store.replace("one/positions/starts.json", protect_json((5, 0)))  # of a release that wrote no name
+    assert one.get("starts") == Stamp(5, 0)

@@ -9,7 +9,7 @@ import msgspec
 
 from unerring.app.place import Where, place_of
 from unerring.log import Store
-from unerring.model import protect_json, verified_json
+from unerring.model import LogError, protect_json, verified_json
 
 if TYPE_CHECKING:
     from unerring.app.process_audit import ProcessVerdict
@@ -41,7 +41,11 @@ def verdict_in(where: Where) -> dict[str, Any]:
     """The kept verdicts without the witnesses' events (the page has them); None for what was not judged."""
     store = place_of(where).store
     whole, processes = _read(store, FILE), _read(store, PROCESSES) or _read(store, f"processes/{PROCESSES}")
-    return {"situations": _situations(whole), "processes": processes, "page": PAGE in store.names("")}
+    try:
+        situations = _situations(whole)
+    except (KeyError, TypeError):
+        raise LogError(f"{store.locate(FILE)} is a verdict of another release; remove it, and audit again") from None
+    return {"situations": situations, "processes": processes, "page": PAGE in store.names("")}
 
 
 def _situations(verdict: dict[str, Any] | None) -> dict[str, Any] | None:

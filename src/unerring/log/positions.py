@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from unerring.log.store import Store
-from unerring.model import BEFORE_ALL, ConfigError, Stamp, protect_json, verified_json
+from unerring.model import BEFORE_ALL, ConfigError, LogError, Stamp, protect_json, verified_json
 
 POSITIONS: Final = "positions"
+_REMEDY: Final = "restore it, or remove it to begin again"
+
+
+class _Held(msgspec.Struct, frozen=True, array_like=True):
+    """What a position's object holds. Earlier releases did not write its name."""
+
+    time: int
+    ordinal: int
+    name: str = ""
 
 
 class Positions:
@@ -24,12 +35,15 @@ class Positions:
         if data is None:
             return BEFORE_ALL
         where = self.store.locate(name)
-        time, ordinal = verified_json(data, tuple[int, int], where, "restore it, or remove it to begin again")
-        return Stamp(time, ordinal)
+        held = verified_json(data, _Held, where, _REMEDY)
+        if held.name not in ("", name):
+            raise LogError(f"{where} is {held.name}: it was swapped; {_REMEDY}")
+        return Stamp(held.time, held.ordinal)
 
     def commit(self, reader: str, stamp: Stamp) -> None:
         """Durable once this returns."""
-        self.store.replace(f"{self.folder}/{_checked(reader)}.json", protect_json(tuple(stamp)))
+        name = f"{self.folder}/{_checked(reader)}.json"
+        self.store.replace(name, protect_json(_Held(*stamp, name)))
 
     def forget(self, reader: str) -> None:
         """Nothing is kept for this reader any more."""

@@ -86,6 +86,8 @@ def _night(report: Report) -> str:
         f"Its seeds begin at {night.seed}. {found}"
     )
     lines = _wrapped(told)
+    if report.blows:
+        lines += ["", *_table(("fault that struck real processes", "times"), report.blows.items())]
     if count:
         lines += ["", *_table(("part", "what", "times"), [(f["part"], f["what"], f["times"]) for f in report.findings])]
     return "\n".join(lines)
@@ -117,7 +119,7 @@ def _storage(blows: Sequence[Blow]) -> str:
         (b.kind, b.blow, b.tried, b.named, b.harmless, b.tried - b.named - b.harmless)
         for b in sorted(blows, key=lambda b: b.kind)
     ]
-    return "\n".join(_table(("kind of file", "blow", "tried", "found and named", "harmless", "silently wrong"), rows))
+    return "\n".join(_table(("kind of file", "blow", "tried", "found and named", "harmless", "not found"), rows))
 
 
 def _mutation(modules: Sequence[Altered]) -> str:

@@ -19,6 +19,7 @@ SUBJECTS: Final = {
     "log": "log, store, sealing, states",
     "processes": "processes",
     "processes-blocks": "processes",
+    "processes-disks": "processes that lose their disks",
     "processes-loops": "processes",
     "processes-races": "processes",
     "processes-storm": "processes",

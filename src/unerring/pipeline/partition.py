@@ -67,7 +67,7 @@ def read_state(data: bytes, level: Level, bucket: int, buckets: int, at_us: int,
         content = decrypt_bytes(content, _OWNER, _STATE, where) or b""
     try:
         state = msgspec.msgpack.decode(content, type=PartitionState)
-    except msgspec.ValidationError:
+    except (msgspec.DecodeError, RecursionError):
         raise LogError(f"{where} is a state in the form of another release; {_REMEDY}") from None
     if state.format != FORMAT:
         raise LogError(f"{where} is a state of format {state.format}, and this release reads {FORMAT}; {_REMEDY}")

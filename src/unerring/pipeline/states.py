@@ -52,7 +52,13 @@ class States:
     def began(self) -> int | None:
         """Where the level began; None before it did."""
         noted = self._store.read(_BEGAN)
-        return None if noted is None else int(verified(noted, self._store.locate(_BEGAN)))
+        if noted is None:
+            return None
+        where = self._store.locate(_BEGAN)
+        try:
+            return int(verified(noted, where))
+        except ValueError:
+            raise LogError(f"{where} is damaged: it holds no time; restore it from a copy") from None
 
     # --- which there are ---
 

@@ -113,6 +113,8 @@ def _parse_corbaloc(text: str) -> Reference:
         )
     if version not in ("", "1.0", "1.1", "1.2"):
         raise ConfigError(f"{text!r} asks for IIOP {version}; 1.0 to 1.2 are supported")
+    if not place.isascii():  # a reference has it in Latin-1: what is not in that would name another host
+        raise ConfigError(f"{text!r} names a host with letters outside ASCII; write the name as DNS has it: xn--...")
     host, port = split_host(place, DEFAULT_PORT)
     # Without a version, 1.0 is meant: what every ORB understands.
     return Reference("", host, port, urllib.parse.unquote_to_bytes(key), int(version[2:]) if at else 0)
