@@ -32,19 +32,20 @@ def _schema(name: str) -> StreamSchema:
     return msgspec.structs.replace(schema_of(Busy), name=name)
 
 
-def topology() -> Topology:
-    sources = [NodeSpec(f"source_S{n}", Role.SOURCE, outputs=(f"S{n}",)) for n in range(SOURCES)]
+def topology(count: int = SOURCES, above: int = RULES) -> Topology:
+    """`count` sources, a rule on each, and rules on two rules each until there are so many as `above`."""
+    sources = [NodeSpec(f"source_S{n}", Role.SOURCE, outputs=(f"S{n}",)) for n in range(count)]
     rules = []
-    for n in range(RULES):
-        below = (f"S{n}",) if n < SOURCES else (f"R{2 * n - 80}", f"R{2 * n - 79}")
+    for n in range(above):
+        below = (f"S{n}",) if n < count else (f"R{2 * (n - count)}", f"R{2 * (n - count) + 1}")
         rules.append(NodeSpec(f"R{n}", Role.CORRELATION, below, (f"R{n}",), 1))
-    streams = tuple(_schema(name) for name in [*(f"S{n}" for n in range(SOURCES)), *(f"R{n}" for n in range(RULES))])
+    streams = tuple(_schema(name) for name in [*(f"S{n}" for n in range(count)), *(f"R{n}" for n in range(above))])
     return Topology((*sources, *rules), streams)
 
 
-def many_nodes(data: Path) -> list[str]:
+def many_nodes(data: Path, sources: int = SOURCES, rules: int = RULES) -> list[str]:
     """The live engine's part of the folder: every process has just said something."""
-    made = topology()
+    made = topology(sources, rules)
     names = [name for node in made.nodes for name in node.replicas]
     Cluster(app="nobody:knows", topology=made, addresses=dict.fromkeys(names, "127.0.0.1:1")).write(data / "live")
     for number, name in enumerate(names):
@@ -73,7 +74,8 @@ def many_instances(data: Path, count: int) -> None:
 class Writer:
     """Seals situations of one rule, as many as asked for."""
 
-    def __init__(self, data: Path, name: str) -> None:
+    def __init__(self, data: Path, name: str, keys: int = 50) -> None:
+        self._keys = keys
         self.chain: Chain = EventLog(data / "log").create(_schema(name), 1)
         self._time_us = max(self.chain.through_us, 1_000_000)
         self.count = 0
@@ -83,7 +85,7 @@ class Writer:
         for _ in range(count):
             self._time_us += 1
             self.count += 1
-            payload = {"machine": f"m{self.count % 50}", "parts": self.count}
+            payload = {"machine": f"m{self.count % self._keys}", "parts": self.count}
             events.append(Event(self.chain.name, Stamp(self._time_us, 0), (payload["machine"],), payload))
         table = with_origin(table_of(events, self.chain.schema), self.chain.schema)
         self.chain.seal(self._time_us, table, rule="v1")
