@@ -67,6 +67,7 @@ def test_a_module_for_a_model_has_variables_for_what_is_open() -> None:
     compile(text, "order.py", "exec")
     assert "pause_at: int" in text
     assert "publish_items: list" in text
+    assert "def clarify_again(clarify: bool)" in text  # the action of that name keeps it
     assert "times={'pause': 'pause_at'}" in text
     assert "lists={'publish': 'publish_items'}" in text
 

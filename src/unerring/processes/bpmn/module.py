@@ -55,8 +55,10 @@ def module_text(process: Process, needs: Sequence[Need], model: str, wanted: str
     ]
     drawn = [vertex for vertex in process.graph.vertices if _is_task(process, vertex)]
     parts += [_action(short, vertex) for vertex in drawn]
-    parts += [_condition(name, labels) for name, labels in gates.items()]
-    bound = ", ".join(f"{name!r}: {identifier(name)}" for name in gates)
+    actions = {vertex.name for vertex in drawn}
+    called = {name: identifier(name) + ("_again" if name in actions else "") for name in gates}
+    parts += [_condition(called[name], identifier(name), labels) for name, labels in gates.items()]
+    bound = ", ".join(f"{name!r}: {called[name]}" for name in gates)
     options = [f"process={wanted!r}"] if wanted else []
     options += [f"service={service!r}"] if any(v.kind is Kind.SEND for v in process.graph.vertices) else []
     options += [f"conditions={{{bound}}}"] if bound else []
@@ -87,8 +89,12 @@ def _action(short: str, vertex: Vertex) -> str:
     )
 
 
-def _condition(name: str, labels: Sequence[str]) -> str:
-    kind, called = ("str" if labels else "bool"), identifier(name)
-    may = f"Answers one of {', '.join(map(repr, labels))}" if labels else "Whether this flow is taken"
+def _condition(called: str, variable: str, labels: Sequence[str]) -> str:
+    kind = "str" if labels else "bool"
+    may = (
+        f"Answers one of {', '.join(map(repr, labels))}"
+        if labels
+        else "Whether this flow is taken, or the loop goes on"
+    )
     says = f'    """{may}: what the variable of that name says."""'
-    return f"def {called}({called}: {kind}) -> {kind}:\n{says}\n    return {called}\n"
+    return f"def {called}({variable}: {kind}) -> {kind}:\n{says}\n    return {variable}\n"
