@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.ports import free_port
-from tests.tracing.collector import Collector, Fans, Span
+from tests.tracing.collector import Collector, Span
+from tests.tracing.traced_run import WAY, traced_run
 from unerring.model import ConfigError
 from unerring.tracing.identity import Ids, effect_time_us, process_ref, published_ref, sealed_ref
 from unerring.tracing.variables import Settings, ask_for, settings
-
-ROOT = Path(__file__).parents[2]
-PRODUCER = """
-import sys, time
-from tests.tracing.traced_app import Reading
-from unerring import Publisher
-with Publisher(sys.argv[1], Reading, watermark_every_us=50_000) as out:
-    out.publish(Reading("press-1", 82.0))
-    out.publish(Reading("press-1", 85.5))
-    sys.stdout.write("published\\n"); sys.stdout.flush()
-    sys.stdin.read()
-"""
 
 
 @pytest.fixture
@@ -44,58 +28,8 @@ def collector() -> Iterator[Collector]:
 def test_one_trace_leads_from_the_published_event_to_the_service(
     engine: str, tmp_path: Path, collector: Collector
 ) -> None:
-    fans = Fans()
-    channel = f"tcp://127.0.0.1:{free_port()}"
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
-        "TRACED_CHANNEL": channel,
-        "TRACED_FANS": fans.url,
-        "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
-        "OTEL_BSP_SCHEDULE_DELAY": "100",
-        "OTEL_METRICS_EXPORTER": "otlp",
-        "OTEL_METRIC_EXPORT_INTERVAL": "500",
-    }
-    f = ["--f", "1"] if engine == "live" else ["--master", "local[1]"]
-    command = [sys.executable, "-m", "unerring", "run", "tests.tracing.traced_app:app", "--engine", engine, *f]
-    log = (tmp_path / "run.log").open("wb")
-    producing = [sys.executable, "-c", PRODUCER, channel]
-    with subprocess.Popen(
-        producing, env={**environment, "OTEL_TRACES_EXPORTER": "otlp"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as producer:
-        run = subprocess.Popen(
-            [*command, "--trace", "1", "--data", str(tmp_path / "run")], env=environment, stdout=log, stderr=log
-        )
-        try:
-            assert producer.stdout is not None
-            assert producer.stdout.readline() == b"published\n"
-            asked = collector.wait_for(lambda spans: next((s for s in spans if s.name == "fans cool"), None))
-            trace = collector.wait_for(lambda spans: _whole([s for s in spans if s.trace == asked.trace]))
-            collector.wait_for_metric("unerring_watermark_seconds")
-        finally:
-            run.send_signal(signal.SIGINT)
-            run.wait(120)
-            log.close()
-            producer.stdin.close()  # type: ignore[union-attr]
-            fans.end()
-    _check(trace, collector.spans, fans.parents, engine)
-
-
-def _whole(trace: list[Span]) -> dict[str, Span] | None:
-    """The spans of a trace by name, once all are there."""
-    names = {span.name: span for span in trace}
-    return names if set(names) >= set(WAY) else None
-
-
-WAY = (
-    "publish Reading",
-    "channel Reading",
-    "log Reading",
-    "rule overheating",
-    "situation overheating",
-    "process cooling",
-    "fans cool",
-)
+    trace, parents = traced_run(engine, tmp_path, collector)
+    _check(trace, collector.spans, parents, engine)
 
 
 def _check(trace: dict[str, Span], spans: list[Span], parents: list[str], engine: str) -> None:
