@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.processes.cluster import parts_process
-from unerring.model import NetworkError, ProcessError
+from unerring.app.process_audit import audit_processes
+from unerring.audit import Did
+from unerring.model import NetworkError, Persist, ProcessError
+from unerring.processes.messages import Outline
 from unerring.runtime import process_control
 from unerring.runtime.process_control import Command, Commands
 from unerring.runtime.process_node import RunningNode
 from unerring.runtime.services.clients import LocalService
-from unerring.runtime.storage import MemoryStorage
+from unerring.runtime.storage import MemoryStorage, SqliteStorage
 
 PEERS = {"n1": "", "n2": ""}
 
@@ -41,3 +45,17 @@ def test_a_single_node_takes_part_at_once(tmp_path: Path) -> None:
                 await Commands(node).carry_out(Command("forget-node", node="n7"))
 
     asyncio.run(ask())
+
+
+def test_an_audit_knows_outcomes_whose_history_went_with_the_disk(tmp_path: Path) -> None:
+    did = Did("do", "i/first/0@0", "first", 1, 0, (), {}, 1)
+    (tmp_path / "journal.jsonl").write_bytes(msgspec.json.encode(did) + b"\n")
+    storage = SqliteStorage(tmp_path / "n0.db")
+    outline = Outline("parts", "completed", "", {})
+    storage.write([Persist((("i|outline", msgspec.msgpack.encode(outline)),), ())])
+    storage.close()
+    verdict = audit_processes(tmp_path, [parts_process()], [str(tmp_path / "journal.jsonl")])
+    assert (verdict.violations, verdict.unjudged) == ((), ("i",))
+    (tmp_path / "n0.db").unlink()
+    SqliteStorage(tmp_path / "n0.db").close()
+    assert audit_processes(tmp_path, [parts_process()], [str(tmp_path / "journal.jsonl")]).violations
