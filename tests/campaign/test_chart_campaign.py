@@ -1,4 +1,5 @@
-"""The Helm chart: lint, templates, and every rendered object against Kubernetes' own schemas, strictly.
+"""The Helm chart: lint, templates, every rendered object against Kubernetes' own schemas, strictly; and what its pods
+run, on hosts of the tests' own with the pods' names.
 
 Helm and the schemas are in packages of PyPI; a `helm` on the PATH is used first.
 """
@@ -10,16 +11,25 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import threading
+import time
 import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.hosts import GIVEN, Hosts, hosts
+from tests.s3 import BUCKET, S3Server
+from unerring.app import make_app
 from unerring.cli import COMMANDS, Unerring
+from unerring.runtime import make_certificates
 
-CHART = Path(__file__).parent.parent.parent / "deploy" / "helm" / "unerring"
+ROOT = Path(__file__).parent.parent.parent
+CHART = ROOT / "deploy" / "helm" / "unerring"
+PATIENCE_S = 400
 VALUES = {
     "a run on one host": ["app=plant:app", "live.hosts=1", "live.f=0"],
     "three hosts": ["app=plant:app", "data=s3://bucket/run", "live.tlsSecret=tls", "storeSecret=store"],
@@ -150,3 +160,119 @@ def test_hosts_are_apart_and_each_names_all(helm: str) -> None:
     named = [f"--host=plant-live-{n}=plant-live-{n}.plant-live" for n in range(3)]
     assert [one for one in arguments if one.startswith("--host=")] == named
     assert {"--here=$(POD)", "--tls=/tls/$(POD)"} <= set(arguments)
+
+
+# What a pod runs: the image's program with the chart's arguments, variables and mounts, each pod on a host of its own.
+
+MOUNTS = {"/data": "/srv/data", "/app": str(GIVEN), "/tls": f"{GIVEN}/tls"}
+PODS = {
+    "live": ["app=plant:app", f"data=s3://{BUCKET}/run", "live.tlsSecret=tls", "storeSecret=store"],
+    "nodes": ["app=shop.app:app", "live.enabled=false", "nodes.enabled=true", "nodes.tlsSecret=tls"],
+}
+PLANT = """from shop.app import overheating
+from unerring import App
+
+app = App("plant", rules=[overheating])
+"""
+ASK = "import sys, urllib.request as u; print(u.urlopen('http://' + sys.argv[1], timeout=60).status)"
+
+
+class Pods:
+    """The pods of one stateful set."""
+
+    def __init__(self, wanted: dict[str, Any], running: Hosts, store: dict[str, str], folder: Path) -> None:
+        self.name = wanted["metadata"]["name"]
+        [self.container] = wanted["spec"]["template"]["spec"]["containers"]
+        self.hosts = running
+        self.store = store
+        self.folder = folder
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self._pause = threading.Event()
+
+    def placed(self, text: str, pod: str) -> str:
+        text = text.replace("$(POD)", pod)
+        for mounted in self.container["volumeMounts"]:
+            path = mounted["mountPath"]
+            if path in MOUNTS:
+                text = re.sub(rf"(?<![\w/.]){path}(?=/|$)", MOUNTS[path], text)
+        return text
+
+    def start(self, host: str, number: int) -> None:
+        pod = f"{self.name}-{number}"
+        variables = {one["name"]: one.get("value", pod) for one in self.container["env"]}
+        if "envFrom" in self.container:
+            variables |= self.store
+        words = [self.placed(word, pod) for word in self.container["args"]]
+        program = [*self.container["command"], *words] if "command" in self.container else ["unerring", *words]
+        own = {"PYTHONPATH": f"{GIVEN}/src:{GIVEN}", "PATH": f"{GIVEN}/bin:/usr/bin:/bin", "HOME": "/srv/data"}
+        log = self.folder / f"{pod}.log"
+        self.processes.append(
+            self.hosts[host].start(log, "env", *(f"{k}={v}" for k, v in (variables | own).items()), *program)
+        )
+
+    def until_ready(self, host: str, number: int) -> None:
+        probe = self.container["startupProbe"]["httpGet"]
+        [port] = [one["containerPort"] for one in self.container["ports"] if one["name"] == probe["port"]]
+        address = f"{self.hosts[host].address}:{port}{probe['path']}"
+        until_s = time.monotonic() + PATIENCE_S
+        while self.hosts[host].run(sys.executable, "-c", ASK, address).stdout != "200\n":
+            said = (self.folder / f"{self.name}-{number}.log").read_text()
+            assert self.processes[number].poll() is None, said
+            assert time.monotonic() < until_s, said
+            self._pause.wait(0.2)
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> Path:
+    """What the image, the config map and the secret have."""
+    folder = tmp_path / "given"
+    unneeded = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "src", folder / "src", ignore=unneeded)
+    make_app("shop", folder / "made")
+    (folder / "made" / "shop").rename(folder / "shop")
+    (folder / "plant.py").write_text(PLANT)
+    program = folder / "bin" / "unerring"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m unerring "$@"\n')
+    program.chmod(0o755)
+    return folder
+
+
+@pytest.fixture
+def network(
+    tmp_path: Path, server: Callable[[str], Path], given: Path, request: pytest.FixtureRequest
+) -> Iterator[Pods]:
+    part = request.param
+    name = f"plant-{part}"
+    for number in range(3):
+        pod, ca = f"{name}-{number}", given / "tls" / f"{name}-0"
+        names = [pod, f"{pod}.{name}"]
+        signed = {} if not number else {"ca": ca, "roles": ["replica", "node"]}
+        make_certificates(given / "tls" / pod, names, **signed)
+    (given / "tls" / f"{name}-0" / "ca.key").unlink()  # no pod has it
+    done = template(request.getfixturevalue("helm"), PODS[part])
+    assert done.returncode == 0, done.stderr
+    [wanted] = [one for one in yaml.safe_load_all(done.stdout) if one and one["kind"] == "StatefulSet"]
+    with hosts(server("ip"), server("nft"), "unpod", dict.fromkeys("xyz", given), ("store",)) as running:
+        known = "".join(f"{running[host].address} {name}-{n}.{name} {name}-{n}\n" for n, host in enumerate("xyz"))
+        for host in "xyz":
+            assert running[host].run("sh", "-c", f"printf '{known}' >> /srv/hosts; mkdir -p /srv/data").returncode == 0
+        inside = running.network.inside("store")
+        store = S3Server.start(tmp_path, host=running.network.addresses["store"], inside=inside)
+        try:
+            yield Pods(wanted, running, {**store.environment(), "AWS_ALLOW_HTTP": "true"}, tmp_path)
+        finally:
+            store.end()
+
+
+@pytest.mark.parametrize("network", ["live", "nodes"], indirect=True)
+def test_the_pods_become_ready_and_stop_in_order(network: Pods) -> None:
+    for number, host in enumerate("xyz"):
+        network.start(host, number)
+    for number, host in enumerate("xyz"):
+        network.until_ready(host, number)
+    for host in "xyz":
+        found = network.hosts[host].run("pgrep", "-o", "-f", "unerring (run|node) ").stdout.split()
+        network.hosts[host].run("kill", "-TERM", *found)
+    for number, process in enumerate(network.processes):
+        assert process.wait(PATIENCE_S) == 0, (network.folder / f"{network.name}-{number}.log").read_text()
