@@ -166,7 +166,7 @@ def _move_application(cluster: Cluster, run: Place, begins_us: int) -> None:
         if node.role is not Role.APPLICATION:
             continue
         for name in node.replicas:
-            storage = SqliteStorage(run.live / f"{dotted(name)}.db")
+            storage = SqliteStorage(run.live / f"{dotted(name)}.db", encrypted=cluster.topology.secret)
             try:
                 records = storage.load()
                 chains = [run.log.chain(schema.name) for schema, _ in cluster.topology.inputs(node.name)]

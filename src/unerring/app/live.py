@@ -80,9 +80,8 @@ async def run_node(run: Place, name: str) -> None:
     own_log.run, own_log.role = run.address, name
     app = load(cluster.app)
     node = cluster.topology.node(node_of(name))
-    secret = any(schema.secret for schema in cluster.topology.streams)
     kept = node.stands_alone or cluster.durable
-    storage = SqliteStorage(folder / f"{dotted(name)}.db", encrypted=secret) if kept else None
+    storage = SqliteStorage(folder / f"{dotted(name)}.db", encrypted=cluster.topology.secret) if kept else None
     records = None if storage is None else storage.load()
     beside: Any = None
     deliver: Any = None

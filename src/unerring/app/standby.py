@@ -226,8 +226,7 @@ async def _drive(
     check_rules(cluster, drive.engine.app)
     await asyncio.to_thread(drive.start)
     await drive.catch_up()
-    secret = any(schema.secret for schema in cluster.topology.streams)
-    storage = SqliteStorage(place.live / f"{dotted(name)}.db", encrypted=secret)
+    storage = SqliteStorage(place.live / f"{dotted(name)}.db", encrypted=cluster.topology.secret)
     try:
         replica = Replica(name, cluster.topology, cluster.config, None, random.Random(), storage.load())
         taken = [stream for stream in cluster.topology.made(SPARK) if cluster.topology.is_taken(stream)]

@@ -117,6 +117,11 @@ class Topology(ClusterConfig, frozen=True, forbid_unknown_fields=True):
         except RuleError as error:
             raise ConfigError(str(error)) from None
 
+    @property
+    def secret(self) -> bool:
+        """Whether what its nodes keep may hold values of secret columns."""
+        return any(schema.secret for schema in self.streams)
+
     def fingerprint(self) -> str:
         """Of all but how events come into the log: replicas read what is sealed there. It lasts as long as the run."""
         if self.origin:
