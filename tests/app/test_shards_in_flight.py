@@ -69,6 +69,7 @@ class Resharded(ShardedRun):
         del self.events[fed:]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.xdist_group("spark")
 def test_shards_split_and_merge_while_it_runs(spark: SparkSession, tmp_path: Path) -> None:
