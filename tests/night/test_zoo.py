@@ -62,6 +62,11 @@ def test_what_is_broken_is_caught(name: str, mutant: str) -> None:
     assert catch(name, mutant, scenario_of(name).mutants[mutant].seeds_max, FIRST).outcome is not None
 
 
+def test_a_driver_that_slept_while_retention_followed_another_goes_on() -> None:
+    # It ended with an error: its target would have told it where to go on.
+    assert run(scenario_of("sinks"), 280_000_012).violations == ()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", OWN)
 def test_rare_states_are_reached(name: str) -> None:

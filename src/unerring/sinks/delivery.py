@@ -130,6 +130,7 @@ class Delivery:
                         raise
                     # Another driver may have been here, and retention behind it: the target knows.
                     self._fail("waiting", error)
+                    continue
                 except WorldError as error:
                     self._fail("waiting", error)
                     self._note_while_away()
