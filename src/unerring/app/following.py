@@ -89,6 +89,10 @@ class Following:
         """Follow for ever."""
         await asyncio.gather(*(self._follow(stream, driver) for stream in self._streams))
 
+    def _to_come(self, switch: Switch | None) -> Switch | None:
+        """Replicas that begin where an upgrade took over have its rules, and no nodes to wait for."""
+        return None if switch is None or switch.at_us <= self._begins_us else switch
+
     async def _follow(self, stream: str, driver: Driver) -> None:
         await self._until(lambda: stream in self._places)
         chain = self._log.chain(stream)
@@ -98,7 +102,7 @@ class Following:
             place = self._places[stream]
             reached_us = chain.refresh()
             if self._agreed is not None and reached_us > place.through_us:
-                self._switch = self._agreed(self._log)
+                self._switch = self._to_come(self._agreed(self._log))
                 machine: Any = driver.machine
                 if self._switch is not None and is_ahead(self._switch, machine.topology):
                     reached_us = min(reached_us, self._switch.at_us)  # until this host has heard of its nodes
