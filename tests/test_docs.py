@@ -62,6 +62,7 @@ SHOWN = {
     "docs/dashboard.md": "a server that goes on: tests/dashboard",
     "docs/deploy.md": "three hosts: tests/campaign/test_deploy_campaign.py enters them",
     "docs/evaluation.md": "takes minutes; a point of it runs below",
+    "docs/reliability.md": "takes ten minutes, or eight hours",
     "docs/install.md": "environments without extras: tests/campaign/test_install_campaign.py",
     "docs/operations.md": "several hosts: tests/correlation/live_hosts.py and the campaign",
     "docs/processes.md": "nodes that go on: tests/processes; costs: tests/pipeline/test_costs.py",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,10 +62,13 @@ class Socket(asyncio.Transport):
     resume_reading = pause_reading
 
 
+_loop = cache(asyncio.new_event_loop)
+"""One for all that need it, for as long as the process lives."""
+
+
 def in_a_loop(body: Callable[[bytes], Any]) -> Target:
-    """A function that is a coroutine, on a loop of its own."""
-    loop = asyncio.new_event_loop()
-    return lambda data: loop.run_until_complete(body(data))
+    """A function that is a coroutine."""
+    return lambda data: _loop().run_until_complete(body(data))
 
 
 def pieces(data: bytes) -> list[bytes]:
@@ -291,7 +295,7 @@ def states() -> Target:
     [level] = levels_of((W1.plan,), (schema_of(Typed),), folder, 1)
     partition = Partition(level, 0)
     partition.begin(20)
-    assert encoded(partition.state())
+    assert encoded(partition.state(), level)
 
     def read(data: bytes) -> None:
         state = read_state(protect(data), level, 0, 1, 20, "here")

@@ -11,7 +11,7 @@ from unerring.rules import restored, stored
 
 
 @stream(key="who", secret=("card", "amount"))
-class Payment:
+class Purchase:
     who: str
     shop: str
     card: str | None = None
@@ -32,8 +32,8 @@ class Seen:
     card: str | None = None
 
 
-ONE = step("one", Payment)
-TWO = step("two", Payment, Payment.card == last(ONE).card)
+ONE = step("one", Purchase)
+TWO = step("two", Purchase, Purchase.card == last(ONE).card)
 
 
 def test_what_reads_a_secret_column_is_secret_and_nothing_else() -> None:
@@ -44,14 +44,14 @@ def test_what_reads_a_secret_column_is_secret_and_nothing_else() -> None:
     )
     assert pair.schema.secret == ("card", "more", "large")
     assert pair.schema.key == ("who",)
-    window = rule("Sum").on(Payment).window(counted(3)).emit(sum=fn.sum(Payment.amount), n=fn.count())
+    window = rule("Sum").on(Purchase).window(counted(3)).emit(sum=fn.sum(Purchase.amount), n=fn.count())
     assert window.schema.secret == ("sum",)
     above = (
         rule("Above").pattern(step("p", pair).then(step("q", pair)).within(10)).emit(card=last(step("p", pair)).card)
     )
     assert above.schema.secret == ("card",), "level over level"
     assert restored(stored(pair.plan)).output.secret == pair.schema.secret
-    side, other = step("side", Payment), step("other", Open)
+    side, other = step("side", Purchase), step("other", Open)
     join = rule("Both").join(side, other, within=5).emit(mine=last(side).amount, shop=last(other).shop)
     assert join.schema.secret == ("mine",)
 
@@ -62,11 +62,11 @@ def test_a_rule_stays_the_same_rule_when_its_columns_become_secret() -> None:
         one = step("one", schema)
         return rule("R").pattern(one.then(step("two", schema)).within(10)).emit(shop=last(one).shop).version
 
-    assert version(Payment) == version(Open)
+    assert version(Purchase) == version(Open)
 
 
 def test_no_secret_column_is_a_key_or_goes_to_a_process() -> None:
-    with pytest.raises(RuleError, match="key column 'card' of Payment is secret, and a key is shown"):
+    with pytest.raises(RuleError, match="key column 'card' of Purchase is secret, and a key is shown"):
         rule("R").key("card").pattern(ONE).emit()
     pair = rule("Pair").pattern(ONE.then(TWO).within(10)).emit(card=last(TWO).card)
 

@@ -12,6 +12,7 @@ SUBJECTS: Final = {
     "channels": "channels",
     "correlation": "correlation",
     "correlation-hosts": "correlation over hosts, sealing",
+    "correlation-shards": "shards that split and merge",
     "correlation-upgrade": "upgrades",
     "filter": "filter of services",
     "flow": "limits of services",
@@ -25,7 +26,6 @@ SUBJECTS: Final = {
     "processes-storm": "processes",
     "security": "signatures, proofs, tokens, policies, roots",
     "sinks": "sinks",
-    "whole": "everything together",
 }
 """What the mutants of a scenario break."""
 
