@@ -43,19 +43,27 @@ USES = {
     'with spark_session(SparkConfig(master="local[1]", memory="1g")) as spark:\n    assert spark.range(3).count() == 3',
 }
 CHANNEL = """
-import sys
-from unerring import ConsumerConfig, Publisher, Start, Subscriber, stream
+import itertools, sys, threading
+from unerring import Publisher, Subscriber, stream
 
 @stream(key="name")
 class Reading:
     name: str
     number: int
 
-with Publisher(sys.argv[1], Reading) as out:
-    with Subscriber(out.address, Reading, config=ConsumerConfig(start=Start.EARLIEST)) as events:
-        out.publish(Reading("press", 7))
-        event = next(iter(events))
-assert event.payload["number"] == 7, event
+came = threading.Event()
+with Publisher(sys.argv[1], Reading) as out, Subscriber(sys.argv[1], Reading) as events:
+    def publish():  # a service that keeps nothing gives only what comes after the subscription
+        for number in itertools.count():
+            out.publish(Reading("press", number))
+            if came.wait(0.1):
+                return
+    publishing = threading.Thread(target=publish)
+    publishing.start()
+    received = next(iter(events))
+    came.set()
+    publishing.join()
+assert received.value.name == "press", received
 """
 
 
