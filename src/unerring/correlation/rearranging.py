@@ -53,7 +53,8 @@ def alone(both: Topology) -> Topology:
     for node in left:
         pairs = list(zip(node.inputs, ranked[node.name], strict=True))
         inputs = tuple(name for name, _ in pairs if name in sent)
-        ranks = tuple(rank for name, rank in pairs if name in sent) if node.ranks else ()
+        # Streams that go with the old nodes leave the others their ranks: rules may go by them.
+        ranks = tuple(rank for name, rank in pairs if name in sent) if node.role is Role.CORRELATION else ()
         taking.append(msgspec.structs.replace(node, inputs=inputs, ranks=ranks))
     taken = {name for node in taking for name in node.inputs}
     cut = {part.name for part in both.parts if part.is_cut and part.name not in taken}

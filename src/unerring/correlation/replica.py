@@ -187,9 +187,11 @@ class Replica:
         effects += self._process_soon(now)
         if len(taken.events):
             effects.append(Send(sender, self.intake.ack(batch.stream)))
+        maker = self.intake.maker(batch.stream)
         effects += self.intake.go_over(batch.stream, now)
         effects += self._flush(now)
-        if self._journal is not None and self._journal.due:
+        # Before anybody is told that the old node may go: without it nobody could read what its numbers mean.
+        if self._journal is not None and (self._journal.due or self.intake.maker(batch.stream) != maker):
             effects += self._journal.replace(self.incarnation, self._snapshot())
         return effects
 
@@ -411,7 +413,8 @@ class Replica:
             self._join = self.join_part(self.name, self.incarnation, self.config.join_retry_us, from_log)
             self._join.holding = kept
         effects: Effects = []
-        if self._journal is not None and (self.course.turned if kept else self.phase is Phase.MEMBER):
+        went = self.course.turned or bool(self.intake.ended)
+        if self._journal is not None and (went if kept else self.phase is Phase.MEMBER):
             effects += self._journal.replace(self.incarnation, self._snapshot())
         effects += self._read(entered.record, now)
         if self.holding:
