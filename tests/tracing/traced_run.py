@@ -35,6 +35,10 @@ with Publisher(sys.argv[1], Reading, watermark_every_us=50_000) as out:
 """
 
 
+UP = {"live": b"Ctrl-C stops it", "spark": b"watermark"}
+"""What a run says when it takes events."""
+
+
 def traced_run(engine: str, folder: Path, collector: Collector) -> tuple[dict[str, Span], list[str]]:
     """The spans of one trace by name, and the `traceparent` of each request that the service got."""
     fans = Fans()
@@ -62,7 +66,7 @@ def traced_run(engine: str, folder: Path, collector: Collector) -> tuple[dict[st
         try:
             assert producer.stdin is not None
             assert producer.stdout is not None
-            until(lambda: b"Ctrl-C stops it" in (folder / "run.log").read_bytes(), "the run is up")
+            until(lambda: UP[engine] in (folder / "run.log").read_bytes(), "the run is up")
             producer.stdin.write(b"go\n")
             producer.stdin.flush()
             assert producer.stdout.readline() == b"published\n"
