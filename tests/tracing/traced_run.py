@@ -35,7 +35,7 @@ with Publisher(sys.argv[1], Reading, watermark_every_us=50_000) as out:
 """
 
 
-UP = {"live": b"Ctrl-C stops it", "spark": b"watermark"}
+UP = {"live": b"runs live in", "spark": b"watermark"}
 """What a run says when it takes events."""
 
 
