@@ -66,6 +66,7 @@ class Held:
         "last",
         "sent",
         "served_until_us",
+        "stuck",
         "watermark_at_us",
         "watermark_sent",
     )
@@ -80,6 +81,8 @@ class Held:
         self.watermark_at_us = NEVER
         self.served_until_us = NEVER
         """A receiver that asked is served until then, leader or not."""
+        self.stuck = False
+        """It has no credit for the next event, and knows the last watermark before that."""
         self.flights: list[int] = []
         """Batches on the way: the number that each ends at."""
         self.ask_until_us = NEVER
@@ -90,13 +93,17 @@ class Held:
         self.sent = self.count
         self.watermark_sent = TIME_MIN
         self.watermark_at_us = NEVER
+        self.stuck = False
         self.flights.clear()
 
     def learn(self, last: Stamp, count: int, credit: int) -> bool:
         """Cumulative: late, repeated and reordered acks change nothing."""
-        self.credit = max(self.credit, credit)
+        if credit > self.credit:
+            self.credit = credit
+            self.stuck = False
         if last <= self.last:
             return False
+        self.stuck = False
         self.last, self.count = last, count
         self.sent = max(self.sent, count)
         if self.flights:
@@ -165,7 +172,14 @@ class Outgoing:
     @property
     def full(self) -> bool:
         """Whether processing must wait: some receiver does not keep up."""
-        return any(len(queue) >= self._events_max(stream) for stream, queue in self.queues.items())
+        return self._has_filled(1)
+
+    def _has_filled(self, part: int) -> bool:
+        """Whether some stream's queue is full, or half of it with 2."""
+        for stream, queue in self.queues.items():
+            if part * (queue.count - queue.mark_count) >= self._events_max(stream):
+                return True
+        return False
 
     def _events_max(self, stream: str) -> int:
         """A stream that is cut has what its parts have."""
@@ -209,7 +223,7 @@ class Outgoing:
     @property
     def filling(self) -> bool:
         """Whether it is time to ask receivers what they have, rather than wait for the peers' word."""
-        return any(2 * len(queue) >= self._events_max(stream) for stream, queue in self.queues.items())
+        return self._has_filled(2)
 
     # ---- sending -----------------------------------------------------------------------------------------------
 
@@ -226,7 +240,7 @@ class Outgoing:
                     continue
                 if held.ask_until_us > now:
                     self._ask(receiver[0], held, asked, now, effects)
-                elif self.leading or held.served_until_us > now:
+                elif not held.stuck and (self.leading or held.served_until_us > now):
                     self._serve(queue, receiver[0], held, batches, now, effects)
         return effects
 
@@ -254,6 +268,7 @@ class Outgoing:
         watermark = queue.watermark_after(end)
         paused = now - held.watermark_at_us < self.config.watermark_pause_us
         if start == end and (paused or watermark <= held.watermark_sent):
+            held.stuck = end < queue.count and watermark <= held.watermark_sent and watermark < queue.watermark
             return
         if 0 < end - start < self.config.batch_events_max and len(held.flights) >= self.config.flights_max:
             return  # The receiver is busy: what comes meanwhile goes out as one batch, with its next ack.

@@ -124,6 +124,8 @@ class Queue:
             return end
         # Credit never ends inside a time: the receiver could not release the part it has.
         rest = Stamp(self._at(end - 1).time, ORDINAL_MAX)
+        if self._at(end) > rest:
+            return end
         while end < self.count:
             number = self._piece_of(end)
             piece, first = self._pieces[number], self._firsts[number]
