@@ -76,7 +76,7 @@ def run(quick: bool = False, transport: str = "", against: str = "") -> Iterator
         yield figure_of(f"tcp.bare_rate.{name}", best["bare"].rate, "messages/s")
         yield figure_of(f"tcp.ratio.{name}", best["reliable"].rate / best["bare"].rate, "ratio", 0.8, at_least=True)
         yield from _costs("tcp", f".{name}", best)
-    yield from _with_tls(quick)
+    yield from with_tls(quick)
     long = _play("reliable", 200_000 if quick else 5_000_000, 1)
     yield figure_of("memory_growth_mib", long["growth_mib"], "MiB", 20)
     yield figure_of("added_messages_per_event", long["added"], "messages", 0)
@@ -88,7 +88,7 @@ def run(quick: bool = False, transport: str = "", against: str = "") -> Iterator
     yield figure_of("latency.cpu", single["publisher_us"] + single["consumer_us"], "µs/event")
 
 
-def _with_tls(quick: bool) -> Iterator[dict[str, Any]]:
+def with_tls(quick: bool) -> Iterator[dict[str, Any]]:
     """What certificates cost: TLS alone, by the bare transport; and what is asked of each message besides."""
     count, rounds = (20_000, 1) if quick else (500_000, 6)
     best: dict[str, Best] = {}

@@ -4,7 +4,7 @@ One W1 node with f = 0, 1 and 2. Throughput and CPU: the log is full from the be
 as receivers take it; figures are of a run's second half, when all is warm, over all processes. All events travel
 as columns then, and `columns.events_per_s` is what the node's one process does in a second of its own CPU. Shards: the
 same with f = 0, the keys spread over 1, 2 and 4 processes; their CPU is all that can be told where there are fewer
-cores than shards. Latency:
+cores than shards. TLS: f = 1 with certificates and roles, and with the run's secret alone. Latency:
 from the moment at which the source is handed an event to the moment at which the application has committed the
 situation that it decides. Failover: from kill -9 of the leader to the commit of a situation decided by an event
 published after it. Healing: from the moment at which a replica falls silent for good to a new one in its place that has
@@ -44,7 +44,7 @@ from unerring.log import EventLog, with_origin
 from unerring.matching import Columns, Kernel, Numbers, Texts, code_folder
 from unerring.model import TIME_MAX, TIME_MIN, LogError, Persist, WorldError, schema_of, verified_json
 from unerring.rules import W1, Typed
-from unerring.runtime import LiveSupervisor, RestartsConfig, SqliteStorage, dotted
+from unerring.runtime import LiveSupervisor, RestartsConfig, SqliteStorage, dotted, make_certificates
 
 SEGMENT_EVENTS = 100_000
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -74,6 +74,7 @@ def run(quick: bool = False) -> Iterator[dict[str, Any]]:
         figure = _figure(f"transmissions_per_event.f{f}", load.transmissions_per_event, "transmissions", f + 1)
         yield {**figure, "met": abs(load.transmissions_per_event - f - 1) < 0.01}
     yield from _shards(drawn, expected)
+    yield from with_tls(quick)
     yield _figure("latency.floor_p99_ms", _commits_p99_ms(100 if quick else 1000), "ms")
     passed: dict[int, list[tuple[float, float]]] = {0: [], 1: [], 2: []}
     for _ in range(rounds):  # In turns: what else the disk does meanwhile meets all alike.
@@ -129,6 +130,26 @@ def _shards(drawn: workloads.Columns, expected: int) -> Iterator[dict[str, Any]]
     yield _figure("shards.cpu_ratio.4", cpu_us[4] / cpu_us[1], "ratio", 1.15)
 
 
+def with_tls(quick: bool) -> Iterator[dict[str, Any]]:
+    """What certificates and roles cost, in turns, and the calmest run of each."""
+    drawn = workloads.columns().head(20_000 if quick else 5_000_000)
+    expected = _expected(drawn)
+    runs: dict[str, list[Load]] = {"plain": [], "tls": []}
+    with tempfile.TemporaryDirectory() as ca:
+        make_certificates(Path(ca) / "ca", ["bench"])
+        for _ in range(1 if quick else 5):
+            for kind, loads in runs.items():
+                with tempfile.TemporaryDirectory() as folder:
+                    tls = f"{ca}/ca" if kind == "tls" else ""
+                    loads.append(asyncio.run(_load(Path(folder), 1, drawn, expected, tls=tls)))
+    rates = {kind: max(load.events_per_s for load in loads) for kind, loads in runs.items()}
+    cpu_us = {kind: min(load.cpu_us_per_event for load in loads) for kind, loads in runs.items()}
+    yield _figure("tls.ratio.f1", rates["tls"] / rates["plain"], "ratio", 0.9, at_least=True)
+    yield _figure("tls.cpu_ratio.f1", cpu_us["plain"] / cpu_us["tls"], "ratio", 0.9, at_least=True)
+    for kind, cost_us in cpu_us.items():
+        yield _figure(f"tls.cpu_per_event.f1.{kind}", cost_us, "us")
+
+
 # ---- a run -----------------------------------------------------------------------------------------------------
 
 
@@ -142,11 +163,12 @@ class _Run:
         command: Callable[[str], list[str]],
         config: CorrelationConfig | None = None,
         shards: int = 1,
+        tls: str = "",
     ) -> None:
         self.data = data
         self.f = f
         cluster = live_cluster.make_cluster(
-            "live_w1:app", f, data, config, shards={"W1": shards} if shards > 1 else None
+            "live_w1:app", f, data, config, tls=tls, shards={"W1": shards} if shards > 1 else None
         )
         self.supervisor = LiveSupervisor(cluster, data / "live", command, config=KILLED_OFTEN)
         self.nodes = [[*node.replicas] for node in cluster.topology.nodes if node.hosts == "W1"]
@@ -214,11 +236,11 @@ class Load:
     transmissions_per_event: float
 
 
-async def _load(data: Path, f: int, drawn: workloads.Columns, expected: int, shards: int = 1) -> Load:
+async def _load(data: Path, f: int, drawn: workloads.Columns, expected: int, shards: int = 1, tls: str = "") -> Load:
     events = len(drawn.time_us)
     _write_log(data, drawn)
     began_s = time.time()
-    async with _Run(data, f, lambda name: live.command(data, name), shards=shards) as run:
+    async with _Run(data, f, lambda name: live.command(data, name), shards=shards, tls=tls) as run:
 
         def slowest(replicas: list[str]) -> tuple[float, int]:
             told = [run.told(name) for name in replicas]

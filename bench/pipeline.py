@@ -3,10 +3,14 @@
 The floor is Spark reading the same columns of the same files and repartitioning them by key into a no-op sink: what any
 keyed computation on Spark pays before it computes anything. Floor and rules take turns; each figure is the best of its
 rounds, since other work on the machine only ever makes a round slower.
+
+`hashing` is the part of a stream's processor time, on all cores, that the digests and hashes of its files take: those
+that it read, and those that it wrote, hashed once more in this process.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import shutil
 import sys
@@ -14,12 +18,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psutil
 import pyarrow as pa
+import xxhash
 
 from unerring.log import EventLog, LogWriter, WriterConfig, with_origin
 from unerring.model import TIME_MAX, CallerError, Stamp, schema_of
@@ -42,6 +48,7 @@ if TYPE_CHECKING:
 
 EVENTS = 20_000_000
 PER_SEGMENT = 1_000_000
+CORES = 2
 BUCKETS = 2
 SCHEMA = schema_of(Typed)
 RULES = {"W1": (W1, ["key", "type", "v"]), "W2": (W2, ["key", "type", "v"]), "W3": (W3, ["key", "type", "v"])}
@@ -60,19 +67,32 @@ def run(quick: bool = False, against: str = "") -> Iterator[dict[str, Any]]:
     if against:
         yield from _against(against, quick)
         return
-    events, rounds = (200_000, 1) if quick else (EVENTS, 2)
+    with _prepared(quick) as (spark, folder, events):
+        for name in RULES:
+            yield from _workload(spark, folder, name, events, 1 if quick else 2)
+        yield from _latency(spark, folder, 5 if quick else 45)
+
+
+def hashing(quick: bool) -> Iterator[dict[str, Any]]:
+    """W1 alone, for what its stream's digests and hashes cost."""
+    with _prepared(quick) as (spark, folder, events):
+        figures = _workload(spark, folder, "W1", events, 1 if quick else 2)
+        yield from (figure for figure in figures if figure["figure"] == "W1.hashing")
+
+
+@contextmanager
+def _prepared(quick: bool) -> Iterator[tuple[SparkSession, Path, int]]:
+    """Spark, warm, and a folder with the events."""
+    events = 200_000 if quick else EVENTS
     folder = Path(tempfile.mkdtemp(prefix="unerring-bench-"))
     try:
-        spark = start(
-            SparkConfig(master="local[2]", memory="1g" if quick else "4g", log=str(folder / "spark.log")), "bench"
-        )
+        memory = "1g" if quick else "4g"
+        spark = start(SparkConfig(master=f"local[{CORES}]", memory=memory, log=str(folder / "spark.log")), "bench")
         try:
             write_events(folder / "log", events)
             # The JVM compiles what it runs often; without this the first floor would pay for all of them.
             _floor(spark, _level(folder, "W1", "warm"))
-            for name in RULES:
-                yield from _workload(spark, folder, name, events, rounds)
-            yield from _latency(spark, folder, 5 if quick else 45)
+            yield spark, folder, events
         finally:
             spark.stop()
     finally:
@@ -122,10 +142,12 @@ def _workload(spark: SparkSession, folder: Path, name: str, events: int, rounds:
             if kind == "stream":
                 batches += np.diff([began, *(moment for moment, _ in told)]).tolist()[1:]
                 state = _state_bytes(level)
+                hashing_s = _hashing_s(folder, folder / f"{name}-{kind}-{number}")
     for kind, goal in (("batch", 1.5), ("stream", 2.5)):
         yield _figure(f"{name}.{kind}.floor_ratio", best[kind] / best["floor"], "ratio", goal)
         yield _figure(f"{name}.{kind}.rate", events / best[kind], "events/s")
     yield _figure(f"{name}.floor.rate", events / best["floor"], "events/s")
+    yield _figure(f"{name}.hashing", hashing_s / CORES / best["stream"], "ratio", 0.1)
     yield _figure(f"{name}.peak_memory", peak, "MiB")
     yield _figure(f"{name}.state", state, "bytes")
     if batches:
@@ -178,6 +200,18 @@ def _state_bytes(level: Level) -> int:
     end = chains[SCHEMA.name].spans(partition.through_us, TIME_MAX)[0].through_us
     partition.advance(end, spans_of(chains, partition.through_us, end))
     return len(partition.snapshot()) * level.buckets
+
+
+def _hashing_s(folder: Path, run_folder: Path) -> float:
+    """To hash once more what the stream read (a digest) and what it left behind (a digest and a hash)."""
+    read = [path.read_bytes() for path in (folder / "log" / SCHEMA.name / "segments").glob("*.parquet")]
+    written = [path.read_bytes() for path in run_folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    began_s = time.process_time()
+    for data in (*read, *written):
+        xxhash.xxh3_128_hexdigest(data)
+    for data in written:
+        hashlib.sha256(data).hexdigest()
+    return time.process_time() - began_s
 
 
 class Memory:

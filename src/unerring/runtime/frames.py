@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from unerring.model import FrameError, NetworkError, Who, identities, invariant
@@ -19,6 +19,9 @@ READ_BYTES: Final = 256 * 1024
 """The read buffer of a connection; it grows with the largest frame under way..."""
 READ_BYTES_KEPT: Final = 4 * READ_BYTES
 """...and shrinks back once it was larger than this."""
+ENCRYPTED_BYTES: Final = 64 * 1024
+"""Over TLS no more is written at once: what was encrypted of more would lie in memory that is new each time, and that
+costs as much as to encrypt it."""
 
 
 def framed(data: bytes) -> bytes:
@@ -98,19 +101,28 @@ class FramedConnection(asyncio.BufferedProtocol):
 
         An empty outbox takes a frame of any size, or the largest frame could never pass.
         """
+        return self._write([framed_bytes], len(framed_bytes))
+
+    def _write(self, parts: Sequence[bytes], size: int) -> bool:
         if self._transport is None or self._transport.is_closing():
             return False
         waiting_bytes = self._transport.get_write_buffer_size()
-        if waiting_bytes and waiting_bytes + len(framed_bytes) > self.outbox_bytes_max:
+        if waiting_bytes and waiting_bytes + size > self.outbox_bytes_max:
             return False
-        self._transport.write(framed_bytes)
+        self._pass_on(parts, size)
         return True
+
+    def _pass_on(self, parts: Sequence[bytes], size: int) -> None:
+        invariant(self._transport is not None, "an open connection has a transport")
+        whole = size <= ENCRYPTED_BYTES or not self._secure
+        for piece in [b"".join(parts)] if whole else _pieces(parts, ENCRYPTED_BYTES):
+            self._transport.write(piece)  # type: ignore[union-attr]
 
     def write_parts(self, parts: Sequence[bytes], size: int) -> bool:
         """The same, of bytes in few large parts: the kernel takes them as they are, and only what it has no room for is
         joined. A copy of that size would cost more than the write, since its memory is new each time."""
         if self._file < 0 or self.outbox_bytes or not self.open:
-            return self.write(b"".join(parts))
+            return self._write(parts, size)
         try:
             taken = os.writev(self._file, parts)
         except OSError:
@@ -140,11 +152,10 @@ class FramedConnection(asyncio.BufferedProtocol):
     def flush(self) -> None:
         """Write what `send_soon` took."""
         if self._pending:
-            joined = b"".join(self._pending)
-            self._pending.clear()
-            self._pending_bytes = 0
-            if self._transport is not None and not self._transport.is_closing():
-                self._transport.write(joined)
+            parts, size = self._pending, self._pending_bytes
+            self._pending, self._pending_bytes = [], 0
+            if self.open:
+                self._pass_on(parts, size)
 
     def pause_writing(self) -> None:
         self.congested = True
@@ -302,3 +313,20 @@ class FramedConnection(asyncio.BufferedProtocol):
         except TimeoutError:
             self.fail(NetworkError(f"the peer did not read the rest of its frames within {within_us / 1e6:g} s"))
             await asyncio.shield(self.lost)
+
+
+def _pieces(parts: Sequence[bytes], size_max: int) -> Iterator[bytes]:
+    """The same bytes, each piece as large as may be."""
+    taken: list[memoryview] = []
+    room = size_max
+    for part in parts:
+        view, start = memoryview(part), 0
+        while start < len(view):
+            taken.append(view[start : start + room])
+            start += len(taken[-1])
+            room -= len(taken[-1])
+            if not room:
+                yield b"".join(taken)
+                taken, room = [], size_max
+    if taken:
+        yield b"".join(taken)
