@@ -31,14 +31,15 @@ def readings(count: int) -> list[Event]:
 
 
 class LiveRun:
-    """One run of an app over the stream Reading, supervised by the test itself."""
+    """One run of an app over the stream Reading, or another one, supervised by the test itself."""
 
     def __init__(self, data: Path, address: str, events: list[Event], **options: Any) -> None:
         self.data = data
         self.app = load(address)
         self.events = events
         self.streams = [schema.name for schema in self.app.outputs]
-        self.schema = next(schema for schema in self.app.streams if schema.name == "Reading")
+        stream = options.pop("stream", "Reading")
+        self.schema = next(schema for schema in self.app.streams if schema.name == stream)
         self.writer = LogWriter(EventLog(data / "log"), self.schema, None, self.app.buckets)
         self.cluster = live_cluster.make_cluster(address, options.pop("f", 1), data, **options)
         self.supervisor = self.new_supervisor()

@@ -53,11 +53,12 @@ class _Server:
 
 
 class Collector(_Server):
-    """`spans` and the names of `metrics` that were sent to it."""
+    """`spans` and the names of `metrics` that were sent to it; `raw` has all bytes."""
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
         self.metrics: dict[str, int] = {}
+        self.raw: list[bytes] = []
         self._came = threading.Condition()
         super().__init__(self._take)
 
@@ -76,6 +77,7 @@ class Collector(_Server):
     def _take(self, path: str, headers: dict[str, str], body: bytes) -> bytes:
         body = gzip.decompress(body) if headers.get("content-encoding") == "gzip" else body
         with self._came:
+            self.raw.append(body)
             if path == "/v1/traces":
                 self.spans += _spans(ExportTraceServiceRequest.FromString(body))
             elif path == "/v1/metrics":
