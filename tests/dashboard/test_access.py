@@ -19,10 +19,10 @@ import uvicorn
 from unerring.app.folder import remember
 from unerring.app.status import RunStatus
 from unerring.dashboard import OWNER, Access, BoundedConnection, Dashboard, read_tokens
-from unerring.dashboard.access import COOKIE, SESSIONS_MAX
+from unerring.dashboard.access import CHANGES_AT_ONCE_MAX, CHANGES_PER_S_MAX, COOKIE, SESSIONS_MAX
 from unerring.dashboard.connections import CONNECTIONS_MAX
 from unerring.log import EventLog
-from unerring.model import Actor, ConfigError, read_policy, read_who, schema_of
+from unerring.model import Actor, ConfigError, Who, read_policy, read_who, schema_of
 from unerring.rules.workloads import Typed
 from unerring.runtime.certificates import make_certificates
 from unerring.runtime.timeline import Timeline
@@ -129,6 +129,34 @@ def test_sessions_have_a_bound_and_are_kept_as_hashes() -> None:
     assert all(value not in str(access._sessions) for value in values[-3:])
     assert access.who("guessed") is None
     assert access.who("") is None
+
+
+def test_one_identity_asks_for_so_many_changes_and_the_others_notice_nothing(ask, monkeypatch) -> None:
+    monkeypatch.setattr("unerring.dashboard.access.CHANGES_AT_ONCE_MAX", 3)
+    monkeypatch.setattr("unerring.dashboard.access.CHANGES_PER_S_MAX", 0.0)
+    request = ask(
+        Access({"token-of-anna": Who("any", "operator", "anna"), "token-of-bob": Who("any", "operator", "bob")})
+    )
+
+    def kill(token: str) -> httpx.Response:
+        return request("POST", "/api/commands/kill", headers=bearer(token), json={"who": "nobody"})
+
+    assert [kill("token-of-anna").status_code for _ in range(5)] == [400, 400, 400, 429, 429]
+    assert "operator/anna asks for more than" in kill("token-of-anna").json()["error"]
+    assert kill("token-of-bob").status_code == 400, "there is no such process; it was heard"
+    assert request("GET", "/api/status", headers=bearer("token-of-anna")).status_code == 200
+
+
+def test_changes_come_back_with_time_and_a_bound_holds_how_many_are_remembered() -> None:
+    access, ann = Access({}), Who("any", "operator", "ann")
+    assert [access.exceeds(ann, 0.0) for _ in range(CHANGES_AT_ONCE_MAX + 2)] == [False] * CHANGES_AT_ONCE_MAX + [
+        True
+    ] * 2
+    assert [access.exceeds(ann, 1 / CHANGES_PER_S_MAX) for _ in range(2)] == [False, True]
+    assert not access.exceeds(ann, 1e6)
+    for number in range(2 * SESSIONS_MAX):
+        access.exceeds(Who("any", "operator", f"n{number}"), 1e6)
+    assert len(access._changes) == SESSIONS_MAX
 
 
 def test_every_change_is_in_the_timeline_with_who_and_from_where(ask, run) -> None:

@@ -24,6 +24,7 @@ from unerring.runtime.certificates import (
     server_context,
 )
 from unerring.runtime.reports import Reports
+from unerring.runtime.supervisor import renewing
 from unerring.runtime.transports import TransportConfig, open_inlet, open_outlet
 
 
@@ -248,6 +249,41 @@ def test_who_has_no_ca_renews_nothing(tmp_path):
     make_certificates(tmp_path / "run" / "a", ["a"], roles=["replica"], hours=1)
     (tmp_path / "run" / "a" / "ca.key").unlink()
     assert renew_all(tmp_path / "run", tmp_path / "run" / "a") == []
+
+
+def test_a_run_renews_while_its_connections_go_on(wait, tmp_path, monkeypatch):
+    """What a run's supervisors do beside their processes: nobody is restarted, and nobody is cut off."""
+    monkeypatch.setattr("unerring.runtime.supervisor.RENEW_S", 0.01)
+    make_certificates(tmp_path / "ca", [])
+    began = datetime.datetime.now(datetime.UTC) - 5 * HOUR
+    folder = tmp_path / "run" / "gw1"
+    roles = ["producer", "consumer"]
+    make_certificates(folder, ["gw1"], ca=tmp_path / "ca", roles=roles, run="plant", hours=6, valid_from=began)
+    ends, said, heard = valid_until(folder), [], []
+
+    async def scenario():
+        outlet = open_outlet("tcp://127.0.0.1:0", TransportConfig(tls=str(folder)))
+        await outlet.open(lambda sender, data: None)
+        inlet = open_inlet(outlet.direct, TransportConfig(tls=str(folder)))
+        await inlet.open(lambda sender, data: heard.append(data))
+        renews = asyncio.create_task(renewing(str(tmp_path / "run"), str(tmp_path / "ca"), said.append))
+        await wait.until(lambda: said)
+        outlet.push(b"on the connection from before")
+        await wait.until(lambda: heard)
+        assert valid_until(folder) > ends + 3 * HOUR
+        await still_serves(wait, outlet, str(folder))
+        _, writer = await asyncio.open_connection(
+            "127.0.0.1", int(outlet.direct.rpartition(":")[2]), ssl=client_context(tmp_path / "ca")
+        )
+        shown = x509.load_der_x509_certificate(writer.get_extra_info("ssl_object").getpeercert(True))
+        assert shown.not_valid_after_utc == valid_until(folder)
+        writer.close()
+        renews.cancel()
+        await inlet.close()
+        await outlet.close()
+
+    wait.run(scenario())
+    assert said == ["the certificate of gw1 was renewed"]
 
 
 def test_new_files_count_for_the_next_connection_without_a_restart(wait, tmp_path):

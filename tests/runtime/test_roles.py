@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
+import math
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -436,3 +439,28 @@ def test_every_test_that_the_page_names_is_there() -> None:
     for path, name in named:
         source = (SECURITY.parents[1] / path).read_text()
         assert not name or f"def {name}(" in source, f"{path} has no {name}"
+
+
+ACTIONS = {
+    "test_a_producer_speaks_for_no_other_producer": 2,
+    "test_of_all_roles_nodes_and_services_ask_by_default": 3,
+    "test_what_each_role_may_do_with_the_dashboard": 3,
+}
+"""Cells in each case of a test, where that is not one."""
+
+
+def test_the_page_counts_the_cells_that_are_tried() -> None:
+    page = SECURITY.read_text()
+    rows = re.findall(r"^\|[^`]*\| (\d+) / (\d+) \| `tests/([\w/]+)\.py::(\w+)`", page, re.MULTILINE)
+    assert len(rows) == 11
+    counted: Counter[tuple[str, str]] = Counter()
+    for allowed, refused, path, name in rows:
+        counted[path, name] += int(allowed) + int(refused)
+    for (path, name), cells in counted.items():
+        test = getattr(importlib.import_module(f"tests.{path.replace('/', '.')}"), name)
+        cases = math.prod(
+            len([*mark.args[1]]) for mark in getattr(test, "pytestmark", ()) if mark.name == "parametrize"
+        )
+        assert cells == cases * ACTIONS.get(name, 1), name
+    allowed, refused = (sum(int(row[column]) for row in rows) for column in (0, 1))
+    assert f"There are {allowed + refused} cells: {allowed} allowed, {refused} refused." in page

@@ -23,6 +23,9 @@ TOKEN_CHARS_MIN: Final = 16
 """What cannot be guessed needs no lock, with which others could be locked out."""
 OWNER: Final = Who("any", Actor.OPERATOR, "owner")
 """Whoever has the one token that the command printed."""
+CHANGES_AT_ONCE_MAX: Final = 1_000
+CHANGES_PER_S_MAX: Final = 100.0
+"""Of one identity: it may ask for so many changes at once, and for so many more each second from then on."""
 _LINES_MAX: Final = 10_000
 
 
@@ -60,6 +63,8 @@ class Access:
         self._policy = policy or default_policy()
         self.private = private
         self._sessions: dict[str, tuple[Who, float]] = {}
+        self._changes: dict[Who, tuple[float, float]] = {}
+        """How many changes each may still ask for, and since when."""
 
     def who(self, token: str) -> Who | None:
         """Whose token it is. It is looked up by its hash: how long that takes tells nothing about other tokens."""
@@ -86,6 +91,15 @@ class Access:
         if who is None:
             return right is Right.VIEW and not self.private
         return self._policy.reason(who, right, thing)[0]
+
+    def exceeds(self, who: Who, now_s: float) -> bool:
+        """Whether somebody asks for more changes than anybody may. One that is refused counts for nothing."""
+        left, since_s = self._changes.pop(who, (float(CHANGES_AT_ONCE_MAX), now_s))
+        left = min(left + (now_s - since_s) * CHANGES_PER_S_MAX, CHANGES_AT_ONCE_MAX)
+        while len(self._changes) >= SESSIONS_MAX:
+            del self._changes[next(iter(self._changes))]
+        self._changes[who] = (left if left < 1 else left - 1), now_s
+        return left < 1
 
 
 def _hashed(text: str) -> str:

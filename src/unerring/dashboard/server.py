@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from html import escape
@@ -23,7 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from unerring.app import PAGE, READS, WAIT_S_MAX, Nodes, RunStatus, Why, event_document, latest, prometheus
 from unerring.dashboard import commands
-from unerring.dashboard.access import COOKIE, OWNER, SESSION_S_MAX, Access
+from unerring.dashboard.access import CHANGES_PER_S_MAX, COOKIE, OWNER, SESSION_S_MAX, Access
 from unerring.dashboard.asking import Questions
 from unerring.dashboard.marks import marks
 from unerring.dashboard.oidc import Oidc
@@ -330,9 +331,12 @@ class Dashboard:
             commands.check_origin(request.headers.get("origin", ""), request.headers.get("host", ""))
             if who is not None and not given and "origin" not in request.headers:
                 raise CallerError("a browser says which page asks (Origin); a program sends its token")
-            return commands.check(who, given, self._access.may(who, right, thing), f"{right} {thing}")
+            known = commands.check(who, given, self._access.may(who, right, thing), f"{right} {thing}")
         except CallerError as error:
             return Refused(str(error), 403 if given or who is not None or "origin" in request.headers else 401)
+        if self._access.exceeds(known, time.monotonic()):
+            return Refused(f"{known} asks for more than {CHANGES_PER_S_MAX:g} changes a second; ask again later", 429)
+        return known
 
     async def _process_command(self, request: Request) -> Any:
         """What `unerring.Client` asks for over HTTP."""
