@@ -149,7 +149,7 @@ def test_a_key_that_cannot_be_used_gets_a_sentence(tmp_path: Path) -> None:
         signing_seed(str(tmp_path / "nowhere"), "", "press")
     public_key(tmp_path / "key")
     (tmp_path / "key").chmod(0o640)
-    with pytest.raises(ConfigError, match="can be read by others"):
+    with pytest.raises(ConfigError, match="others may read the signing key"):
         signing_seed(str(tmp_path / "key"), "", "press")
 
 

@@ -55,6 +55,7 @@ def test_a_token_is_read_from_a_file(tmp_path: Path) -> None:
     assert "No such option: --token" in unerring(tmp_path, "dashboard", ".", "--token", "x").stderr
     assert "cannot be read as a token" in unerring(tmp_path, "dashboard", ".", "--token-file", "none").stderr
     (tmp_path / "empty").write_text("\n")
+    (tmp_path / "empty").chmod(0o600)
     assert "has no token in it" in unerring(tmp_path, "dashboard", ".", "--token-file", "empty").stderr
 
 

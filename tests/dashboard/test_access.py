@@ -186,7 +186,8 @@ def test_a_policy_says_more_closely_what_an_operator_may(ask) -> None:
     [
         ("viewer/ann secret-of-somebody\noperator/bob s3cret\n", 0o600, "entry 2: write ROLE/NAME TOKEN"),
         ("viewer/ann secret-of-somebody\nking/bob secret-of-another-one\n", 0o600, "there is no role 'king'"),
-        ("viewer/ann secret-of-somebody\noperator/bob secret-of-another-one\n", 0o644, "can be read by others"),
+        ("viewer/ann secret-of-somebody\noperator/bob secret-of-another-one\n", 0o644, "others may read"),
+        ("an-operators-own-token\n", 0o644, "others may read the file of tokens"),
         ("# nothing\n", 0o600, "has no token in it"),
     ],
 )

@@ -235,7 +235,7 @@ def test_a_forged_signature_an_answer_sent_again_and_another_browser_s_login_let
         (f"issuer = {ISSUER}\nclient_id = a\n", 0o600, "has no client_secret"),
         (f"issuer = {ISSUER}\nclient_id = a\nclient_secret = b\n", 0o600, "gives nobody a role"),
         ("s3cret\n", 0o600, "line 1: write name=value"),
-        ("issuer = x\n", 0o644, "can be read by others"),
+        ("issuer = x\n", 0o644, "others may read the OIDC file"),
     ],
 )
 def test_a_file_with_a_mistake_gets_a_sentence(tmp_path, text, mode, sentence) -> None:

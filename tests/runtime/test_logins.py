@@ -115,7 +115,7 @@ def test_an_address_has_no_password_in_it_and_the_refusal_does_not_repeat_it() -
 @pytest.mark.parametrize(
     ("text", "mode", "sentence"),
     [
-        ("user = a\npassword = b", 0o644, "can be read by others; say 'chmod 600"),
+        ("user = a\npassword = b", 0o644, "others may read the login .* run: chmod 600"),
         ("user = a\ns3cret\n", 0o600, "line 2: write name=value"),
         ("user = a\ntoken = b\n", 0o600, "has a user and a token"),
     ],

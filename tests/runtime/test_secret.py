@@ -77,7 +77,7 @@ def test_it_is_in_the_state_folder_unless_told(monkeypatch: pytest.MonkeyPatch) 
 def test_a_file_that_others_can_read_is_refused(own_secret: Path, mode: int) -> None:
     shared_secret()
     own_secret.chmod(mode)
-    with pytest.raises(ConfigError, match="is not for this user alone"):
+    with pytest.raises(ConfigError, match="others may read the secret"):
         shared_secret()
 
 
@@ -85,7 +85,7 @@ def test_a_file_of_another_user_is_refused(own_secret: Path, monkeypatch: pytest
     shared_secret()
     ours = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: ours + 1)
-    with pytest.raises(ConfigError, match="is not for this user alone"):
+    with pytest.raises(ConfigError, match="is another user's"):
         shared_secret()
 
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from unerring.log import read_private
 from unerring.model import Actor, ConfigError, Policy, Right, Who, default_policy, read_who
 
 COOKIE: Final = "unerring_session"
@@ -32,17 +33,14 @@ _LINES_MAX: Final = 10_000
 def read_tokens(path: Path) -> dict[str, Who]:
     """The tokens of a file: one alone, an operator's; or a line `ROLE/NAME TOKEN` for each."""
     try:
-        status = path.stat()
-        lines = [line.split("#")[0].split() for line in path.read_text().splitlines()[:_LINES_MAX]]
+        text = read_private(path, "the file of tokens").decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read as a token: {error}") from None
-    lines = [words for words in lines if words]
+    lines = [words for words in (line.split("#")[0].split() for line in text.splitlines()[:_LINES_MAX]) if words]
     if not lines:
         raise ConfigError(f"{path} has no token in it; write one, such as: openssl rand -hex 12 > {path}")
     if len(lines) == 1 and len(lines[0]) == 1:
         return {lines[0][0]: OWNER}
-    if status.st_mode & 0o077:
-        raise ConfigError(f"{path} has tokens in it and can be read by others; say 'chmod 600 {path}'")
     tokens: dict[str, Who] = {}
     for number, words in enumerate(lines, 1):
         if len(words) != 2 or len(words[1]) < TOKEN_CHARS_MIN:

@@ -19,6 +19,7 @@ from urllib.parse import urlencode, urlsplit
 import httpx
 import msgspec
 
+from unerring.log import read_private_values
 from unerring.model import Actor, ConfigError, NetworkError, PeerError, Who, run_name
 
 LOGIN_S_MAX: Final = 600.0
@@ -46,21 +47,7 @@ class OidcConfig(msgspec.Struct, frozen=True):
 
 def read_oidc(path: Path) -> OidcConfig:
     """`name = value` a line: issuer, client_id, client_secret, claim, and for each role who has it."""
-    try:
-        if path.stat().st_mode & 0o077:
-            raise ConfigError(f"{path} has a secret in it and can be read by others; say 'chmod 600 {path}'")
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from None
-    given: dict[str, str] = {}
-    for number, line in enumerate(lines, 1):
-        text = line.strip()
-        if not text or text.startswith("#"):
-            continue
-        name, equals, value = (part.strip() for part in text.partition("="))
-        if not equals or name not in _NAMES:
-            raise ConfigError(f"{path}, line {number}: write name=value, with one of {', '.join(_NAMES)}")
-        given[name] = value
+    given = read_private_values(path, "the OIDC file", _NAMES)
     for name in ("issuer", "client_id", "client_secret"):
         if not given.get(name):
             raise ConfigError(f"{path} has no {name}; add a line {name} = …")

@@ -27,6 +27,7 @@ from unerring.log.merging import Cut, Merge, Rows
 from unerring.log.objects import SEGMENTS
 from unerring.log.parts import PARTS, Parts, part_after, part_columns, write_part
 from unerring.log.positions import Positions
+from unerring.log.private_files import read_private, read_private_values
 from unerring.log.producers import NOTHING, Mark, Run, Taken
 from unerring.log.quarantine import QUARANTINE, BadEvent, Quarantine, Reason, declared_losses, share_text
 from unerring.log.resets import Resets
@@ -227,6 +228,8 @@ __all__ = [
     "plan",
     "producer_of",
     "public_key",
+    "read_private",
+    "read_private_values",
     "read_ring",
     "requests_made",
     "retain",

@@ -15,7 +15,6 @@ import fcntl
 import hashlib
 import os
 import secrets
-import stat
 import struct
 import time
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from unerring.log.buckets import canonical_bytes
+from unerring.log.private_files import read_private
 from unerring.model import CallerError, Key, LogError, protect, verified
 
 if TYPE_CHECKING:
@@ -193,16 +193,11 @@ def the_ring(why: str) -> Keys:
 
 def _read(path: Path) -> _Content:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        data = read_private(path, "the ring", _FILE_BYTES_MAX)
     except OSError as error:
         raise MissingKey(
             f"cannot read the ring {path} ({error.strerror}); `unerring keys new FILE` makes one"
         ) from None
-    with open(descriptor, "rb") as file:
-        mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
-        if mode & 0o077:
-            raise CallerError(f"others may read the ring {path} (mode {mode:04o}); run: chmod 600 {path}")
-        data = file.read(_FILE_BYTES_MAX)
     try:
         content = msgspec.msgpack.decode(verified(data, str(path)), type=_Content)
     except msgspec.DecodeError:

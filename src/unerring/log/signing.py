@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from pathlib import Path
 from typing import Final
 
+from unerring.log.private_files import read_private
 from unerring.model import CallerError
 
 _PUBLIC: Final = re.compile(r"[0-9a-f]{64}\Z")
@@ -27,15 +27,11 @@ class SigningKey:
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
         try:
-            with path.open("rb") as file:
-                mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-                content = file.read(_BYTES_MAX)
+            content = read_private(path, "the signing key")
         except OSError as error:
             raise CallerError(
                 f"cannot read the signing key {path} ({error.strerror}); `unerring anchor --new-key FILE` makes one"
             ) from None
-        if mode & 0o077:
-            raise CallerError(f"others may read the signing key {path} (mode {mode:04o}); run: chmod 600 {path}")
         try:
             key = load_pem_private_key(content, password=None)
         except (ValueError, TypeError):

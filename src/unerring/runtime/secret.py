@@ -18,10 +18,10 @@ import hmac
 import os
 import secrets
 import socket
-import stat
 from pathlib import Path
 from typing import Final
 
+from unerring.log import read_private
 from unerring.model import ConfigError, HandshakeError, NetworkError
 
 VARIABLE: Final = "UNERRING_SECRET"
@@ -78,17 +78,9 @@ def shared_secret(file: str | Path = "") -> bytes:
 
 def _read(path: Path) -> bytes | None:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return read_private(path, "the secret")
     except FileNotFoundError:
         return None
-    with open(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
-            raise ConfigError(
-                f"{path} is not for this user alone, so that others may know the secret in it; delete it, or say "
-                f"'chmod 600 {path}' if nobody has read it"
-            )
-        return file.read(4096)
 
 
 def _create(path: Path) -> None:

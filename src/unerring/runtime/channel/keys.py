@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from unerring.channels import SEED_BYTES, KeyOf, Signer
+from unerring.log import read_private
 from unerring.model import ConfigError
 from unerring.runtime.secret import shared_secret
 
@@ -58,9 +59,7 @@ def _derived(secret: bytes, name: str) -> bytes:
 
 def _read(file: Path) -> bytes:
     try:
-        if file.stat().st_mode & 0o077:
-            raise ConfigError(f"{file} can be read by others, so that they could sign with it; say 'chmod 600 {file}'")
-        seed = bytes.fromhex(file.read_text().strip())
+        seed = bytes.fromhex(read_private(file, "the signing key").decode().strip())
     except OSError as error:
         raise ConfigError(
             f"the signing key {file} cannot be read ({error}); make one with 'unerring channel key'"

@@ -16,10 +16,10 @@ from typing import Final
 
 import msgspec
 
+from unerring.log import read_private_values
 from unerring.model import ConfigError
 
 _NAMES: Final = ("user", "password", "token", "ca", "certificate", "key")
-LOGIN_BYTES_MAX: Final = 64 * 1024
 
 
 class Login(msgspec.Struct, frozen=True):
@@ -55,23 +55,7 @@ def read_login(path: str) -> Login:
     """The login in a file; an empty one without a file."""
     if not path:
         return Login()
-    file = Path(path)
-    try:
-        if file.stat().st_mode & 0o077:
-            raise ConfigError(f"login={path} can be read by others; say 'chmod 600 {path}'")
-        lines = file.read_text()[:LOGIN_BYTES_MAX].splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"login={path} cannot be read: {error}") from None
-    given: dict[str, str] = {}
-    for number, line in enumerate(lines, 1):
-        text = line.strip()
-        if not text or text.startswith("#"):
-            continue
-        name, equals, value = (part.strip() for part in text.partition("="))
-        if not equals or name not in _NAMES:
-            # Not the line itself: it may be a password.
-            raise ConfigError(f"{path}, line {number}: write name=value, with one of {', '.join(_NAMES)}")
-        given[name] = value
+    given = read_private_values(Path(path), "the login", _NAMES)
     if given.get("token") and given.get("user"):
         raise ConfigError(f"{path} has a user and a token; a service takes one of them")
     return msgspec.convert(given, Login)
