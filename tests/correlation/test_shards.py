@@ -21,6 +21,7 @@ from unerring.correlation import (
     sharded,
 )
 from unerring.correlation.messages import RecordIs
+from unerring.correlation.outgoing import Outgoing
 from unerring.correlation.shards import carried, lanes_of
 from unerring.matching import Cutter, Output
 from unerring.model import (
@@ -185,6 +186,27 @@ def test_an_application_numbers_parts_once_all_are_there_and_repeats_nothing_aft
     assert [e.what.stamp for e in effects if isinstance(e, Deliver)] == [Stamp(2, 0)]
     assert not [key for key in disk if key.startswith("application/b#") and "position" not in key]
     assert [e.stamp for e in committed(disk, "b")] == [Stamp(1, 0), Stamp(1, 1), Stamp(2, 0)]
+
+
+def test_a_part_is_kept_until_an_application_has_numbered_it() -> None:
+    """Else what comes with an upgrade would wait for a log that waits for a slower shard, which waits for its acks."""
+    topology = divided(low=2)
+    form = outputs_of(topology, topology.node("low-s0"))["b"]
+    events = list(form.placed([Output("b", time, 0, 0, (0,), 0, {"k": 0, "v": 0}) for time in range(1, 6)]))
+    outgoing = Outgoing("low-s0/0", topology, topology.node("low-s0").outputs, CONFIG)
+    outgoing.read(topology.founding())
+    outgoing.append("b", events)
+    for receiver in ("high/0", "app/0"):
+        assert outgoing.ack(receiver, Ack("b#0of2", Stamp(5, 0), 5, 1, CONFIG.window_events)) is None
+    outgoing.prune()
+    queue = outgoing.queues["b#0of2"]
+    assert (queue.mark_count, queue.count) == (0, 5), "received, and not numbered: the other shard is not that far"
+    outgoing.ack("app/0", Ack("b#0of2", Stamp(5, 0), 5, 1, 2 + CONFIG.window_events))
+    outgoing.prune()
+    assert (queue.mark, queue.mark_count) == (Stamp(2, 0), 2)
+    outgoing.ack("app/0", Ack("b#0of2", Stamp(5, 0), 5, 1, 5 + CONFIG.window_events))
+    outgoing.prune()
+    assert not len(queue)
 
 
 def test_parts_that_begin_anew_under_other_names_repeat_nothing() -> None:

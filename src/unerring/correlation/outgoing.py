@@ -30,7 +30,7 @@ from unerring.correlation.messages import (
 )
 from unerring.correlation.queue import Queue
 from unerring.correlation.record import EMPTY, Record, Standing, node_of
-from unerring.correlation.shards import Cuts, carried
+from unerring.correlation.shards import Cuts, applications_of, carried
 from unerring.correlation.switching import Span
 from unerring.correlation.topology import Topology
 from unerring.matching import Piece, first_after
@@ -138,6 +138,8 @@ class Outgoing:
         """Whether acks came in that the peers may not know."""
         self.span = self.span_part(topology, topology.node(node_of(name)))
         self._takers = {stream: topology.takers(stream) for stream in streams}
+        self._numbering = {stream: applications_of(topology, stream) for stream in streams}
+        """By stream: who has it in the log only when all shards are together."""
         self._held: dict[str, dict[Receiver, Held]] = {stream: {} for stream in streams}
         self._receivers: dict[str, list[Receiver]] = {stream: [] for stream in streams}
         self._taken: dict[str, tuple[Stamp, int]] = {}
@@ -402,7 +404,11 @@ class Outgoing:
                 if held is None:
                     floor = None
                     break
-                floor = held.last if floor is None else min(floor, held.last)
+                has = held.last
+                if node_of(receiver[0]) in self._numbering[stream]:
+                    # Else what comes with an upgrade would wait for the log to get where a quicker shard has pruned.
+                    has = queue.stamp(min(held.count, held.credit - self.config.window_events))
+                floor = has if floor is None else min(floor, has)
             if floor is not None:
                 parts = [self.queues[part].floor for part in self.cuts[stream].names]
                 queue.prune(min([floor, *(kept for kept in parts if kept is not None)]))
@@ -428,13 +434,14 @@ class Outgoing:
         """The nodes that there are now: whom to serve, and which times count. A part that nobody takes goes."""
         spec = topology.node(node_of(self.name))
         for gone in [stream for stream in self.queues if stream not in spec.outputs]:
-            for known in (self.queues, self.schemas, self.cuts, self._takers, self._held, self._receivers):
+            for known in (self.queues, self.schemas, self.cuts, self._held, self._receivers):
                 known.pop(gone)
         self.cuts = {stream: Cuts(topology, stream, spec.outputs) for stream in self.queues}
         span = self.span_part(topology, spec)
         span.learn(self.span.switch)
         self.span = span
         self._takers = {stream: topology.takers(stream) for stream in self.queues}
+        self._numbering = {stream: applications_of(topology, stream) for stream in self.queues}
         self._arrange()
 
     def read(self, record: Record) -> None:

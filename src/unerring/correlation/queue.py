@@ -58,6 +58,10 @@ class Queue:
         oldest = self._at(self.mark_count)
         return Stamp(oldest.time, oldest.ordinal - 1)
 
+    def stamp(self, count: int) -> Stamp:
+        """The stamp of the event with that number; the mark, if that is pruned, and the last one, if it is to come."""
+        return self._at(min(count, self.count) - 1) if count > self.mark_count else self.mark
+
     def events(self) -> list[Event]:
         """All events that are not pruned."""
         return list(chain.from_iterable(self._between(self.mark_count, self.count)))

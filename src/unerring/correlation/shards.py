@@ -27,7 +27,7 @@ from typing import Final
 
 import msgspec
 
-from unerring.correlation.topology import NodeSpec, Part, Topology
+from unerring.correlation.topology import NodeSpec, Part, Role, Topology
 from unerring.matching import Cutter, Lanes, Piece, Unnumbered
 from unerring.model import ColumnType, ConfigError, StreamSchema
 
@@ -179,6 +179,14 @@ def _joining(form: Unnumbered, node: NodeSpec) -> Callable[[Sequence[Piece]], Pi
         return form.numbered
     cutter = Cutter(form.schema, key, node.shards)
     return lambda pieces: cutter.part(form.numbered(pieces), node.shard)
+
+
+def applications_of(topology: Topology, name: str) -> tuple[str, ...]:
+    """The applications that number what travels under a name, all shards together, and put it into the log."""
+    part = topology.part(name)
+    if part is None or part.is_cut:
+        return ()
+    return tuple(taker for taker in topology.takers(name) if topology.node(taker).role is Role.APPLICATION)
 
 
 def outputs_of(topology: Topology, node: NodeSpec) -> dict[str, Unnumbered]:
