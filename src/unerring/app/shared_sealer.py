@@ -72,13 +72,13 @@ class SharedSealer:
         """Seal what is whole, if this replica leads; and let go what is sealed, by whomever."""
         machine, chain = self._machine, self._chain(stream)
         watermark = self._watermark(stream)
-        if watermark <= chain.through_us:
-            return
-        if machine.election.leading:
-            pieces = machine.merge.whole(stream, watermark)
-            await asyncio.to_thread(self._seal_now, stream, pieces, watermark)
-        else:
-            await asyncio.to_thread(chain.refresh)
+        if watermark > chain.through_us:
+            if machine.election.leading:
+                pieces = machine.merge.whole(stream, watermark)
+                await asyncio.to_thread(self._seal_now, stream, pieces, watermark)
+            else:
+                await asyncio.to_thread(chain.refresh)
+        # One that is behind lets go, too: what it holds of the sealed times takes the room of what comes after them.
         if not machine.holding or stream not in machine.merge.streams:
             return  # it joins anew: what it held is not its own any more
         for name in machine.merge.lanes(stream):
