@@ -31,7 +31,7 @@ from unerring.tracing import tracer
 
 if TYPE_CHECKING:
     from unerring.app.application import App
-    from unerring.app.reactions import Reaction
+    from unerring.processes import Reaction
 
 PROCESSES: Final = "processes"
 LARGE: Final = "large"

@@ -17,11 +17,11 @@ from unerring.model import CallerError, ConfigError, StreamSchema, schema_of, to
 
 if TYPE_CHECKING:
     from unerring.app.delivering import Sink
-    from unerring.app.reactions import Reaction, When
+    from unerring.app.reactions import When
     from unerring.app.situations import Situations
     from unerring.log import Retention
     from unerring.pipeline import Level
-    from unerring.processes import Process
+    from unerring.processes import Process, Reaction
     from unerring.rules import Plan
 
 DATA: Final = "unerring-data"

@@ -6,16 +6,13 @@ same start, and a position is committed only when the start is on a majority of 
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import msgspec
-
-from unerring.model import CallerError, ColumnType, ConfigError, Event, ProcessError, Stamp, StreamSchema
+from unerring.model import CallerError, ColumnType, ConfigError, ProcessError, StreamSchema
+from unerring.processes import Process, Reaction
 
 if TYPE_CHECKING:
     from unerring.app.application import App
-    from unerring.processes import Process
 
 _SAMPLES: Final = {
     ColumnType.BOOL: True,
@@ -25,37 +22,6 @@ _SAMPLES: Final = {
     ColumnType.BYTES: b"bytes",
     ColumnType.TIME: 1,
 }
-
-
-class Reaction(msgspec.Struct, frozen=True):
-    """A situation's stream, the process that each of its situations starts, and which column gives which variable."""
-
-    situation: str
-    process: str
-    given: tuple[tuple[str, str], ...]
-
-    @property
-    def reader(self) -> str:
-        """The name under which positions are committed."""
-        return reader_of(self.process)
-
-    def instance(self, situation: Event) -> str:
-        """The id of what this situation starts."""
-        return f"{self.process}-{self.situation}-{situation.stamp.time}-{situation.stamp.ordinal}"
-
-    def stamp_of(self, instance: str) -> Stamp | None:
-        """The stamp of the situation that starts the instance of this id; None: it is none of this reaction."""
-        match = re.fullmatch(rf"{re.escape(f'{self.process}-{self.situation}')}-(-?[0-9]+)-([0-9]+)", instance)
-        return Stamp(int(match[1]), int(match[2])) if match else None
-
-    def values(self, situation: Event) -> dict[str, Any]:
-        """The input of the instance."""
-        return {variable: situation.payload[column] for variable, column in self.given}
-
-
-def reader_of(process: str) -> str:
-    """The name under which the positions of what starts a process are committed."""
-    return f"starts-{process}"
 
 
 class When:

@@ -12,11 +12,10 @@ import msgspec
 from unerring.app.application import App
 from unerring.app.place import Where, place_of
 from unerring.app.process_audit import KEPT_MAX, known_in
-from unerring.app.reactions import Reaction
 from unerring.audit import Begun, Starts, Violation, Wanted, check_starts, moment
 from unerring.log import Chain, EventLog, Positions, Quarantine, Reason
 from unerring.model import BEFORE_ALL, TIME_MAX, TIME_MIN, Stamp
-from unerring.processes import Outline, State, digest_of
+from unerring.processes import Outline, Reaction, State, digest_of
 from unerring.runtime import find
 
 _GIVEN_SHOWN: Final = 200

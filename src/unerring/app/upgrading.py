@@ -17,7 +17,6 @@ from unerring.app.folder import address_in, check_run, remember
 from unerring.app.live_needs import SPARK
 from unerring.app.place import Place, Where, clear, place_of
 from unerring.app.planning import plan_of
-from unerring.app.reactions import reader_of
 from unerring.app.sharding import check_shards, shards_of
 from unerring.app.upgraded import TREE
 from unerring.audit import TrialReport, moment
@@ -74,6 +73,7 @@ from unerring.pipeline import (
     waits_for,
     warming_from,
 )
+from unerring.processes import reader_of
 from unerring.runtime import cluster
 
 if TYPE_CHECKING:

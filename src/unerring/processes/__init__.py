@@ -9,6 +9,7 @@ What a process is
   children.py     processes that an action starts and waits for
   waits.py        when a sleep ends, and with which key a message comes
   schedules.py    instances at due times
+  reactions.py    the instance that a situation starts
   large.py        variables that hold a reference to a value in a store
   moving.py       two versions of a process: what changed, and who may be moved
 
@@ -127,6 +128,7 @@ from unerring.processes.out import Out
 from unerring.processes.packing import unpacked
 from unerring.processes.partition import best_ends, may_be_active
 from unerring.processes.planner import Planner
+from unerring.processes.reactions import Reaction, reader_of
 from unerring.processes.recovery import Recovery
 from unerring.processes.rejoin import Rejoin, TakesPart
 from unerring.processes.replica import Ended, Replica, digest_of
@@ -202,6 +204,7 @@ __all__ = [
     "ProcessNode",
     "ProcessesConfig",
     "Publish",
+    "Reaction",
     "Recall",
     "Recalled",
     "Recovery",
@@ -254,6 +257,7 @@ __all__ = [
     "process_text",
     "promised",
     "read_costs",
+    "reader_of",
     "replica_set",
     "unpacked",
     "values_of",
