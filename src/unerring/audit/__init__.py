@@ -3,6 +3,7 @@
 from unerring.audit.certificate import Certificate, certificate_of, faults_of, read_certificate
 from unerring.audit.comparison import WITNESSES_MAX, Finding, Stretch, compare, missing
 from unerring.audit.difference import Difference, difference
+from unerring.audit.effects import Due, Effect, check_effects
 from unerring.audit.evidence import EVENTS_MAX, making, unmaking
 from unerring.audit.families import Relative, check_family
 from unerring.audit.flow import Passed, check_flow
@@ -40,6 +41,8 @@ __all__ = [
     "Delivered",
     "Did",
     "Difference",
+    "Due",
+    "Effect",
     "Finding",
     "Incarnation",
     "Intake",
@@ -62,6 +65,7 @@ __all__ = [
     "check_atomic",
     "check_channel",
     "check_done",
+    "check_effects",
     "check_family",
     "check_flow",
     "check_intake",
