@@ -61,14 +61,19 @@ def command(
     fewest: Annotated[
         Path | None, typer.Option("--shrink", help="Write the fewest faults that fail (with --seed).")
     ] = None,
+    favour: Annotated[
+        str, typer.Option(help='Seek a pair of a fault and a state, as a night names it ("Crash, a replica leads").')
+    ] = "",
     cores: Annotated[int, typer.Option(min=0, help="Number of worker processes; 0: one for each core.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")] = False,
 ) -> None:
     """Run a scenario under seeded faults and check what must always hold. Exit code 1: it did not."""
     if seed is not None and (seeds is not None or mutants):
         raise CallerError("--seed runs one seed; leave it out when you use --seeds or --mutants")
-    if (trace or faults or fewest) and seed is None:
-        raise CallerError("--trace, --faults and --shrink apply to one run; select it with --seed N")
+    if (trace or faults or fewest or favour) and seed is None:
+        raise CallerError("--trace, --faults, --favour and --shrink apply to one run; select it with --seed N")
+    if faults and favour:
+        raise CallerError("--faults has all faults of a run; leave --favour out")
     if fewest and (faults or trace):
         raise CallerError("--shrink searches by itself; use --faults or --trace with the schedule that it writes")
     if mutant and mutants:
@@ -77,24 +82,31 @@ def command(
     if mutants and not kind.mutants:
         raise CallerError(f"scenario {scenario} has no mutants to catch")
     if seed is not None and fewest is not None:
-        raise typer.Exit(_shrink(kind, scenario, mutant, seed, fewest))
+        raise typer.Exit(_shrink(kind, scenario, mutant, seed, fewest, favour))
     if seed is not None:
-        raise typer.Exit(_one(kind, scenario, mutant, seed, faults, trace, as_json))
+        raise typer.Exit(_one(kind, scenario, mutant, seed, faults, trace, as_json, favour))
     if seeds is None and not mutants:
         seeds = 100
     raise typer.Exit(_many(kind, scenario, mutant, range(first, first + (seeds or 0)), mutants, strict, cores, as_json))
 
 
 def _one(
-    kind: type[Scenario], name: str, mutant: str, seed: int, faults: Path | None, trace: bool, as_json: bool
+    kind: type[Scenario],
+    name: str,
+    mutant: str,
+    seed: int,
+    faults: Path | None,
+    trace: bool,
+    as_json: bool,
+    favour: str,
 ) -> int:
     schedule = None if faults is None else decode_schedule(_read(faults))
     started = time.perf_counter()
     # Steps go out as they happen: a run that hangs or dies shows where.
-    outcome = run(kind, seed, (lambda line: out.print(line, markup=False)) if trace else None, schedule)
+    outcome = run(kind, seed, (lambda line: out.print(line, markup=False)) if trace else None, schedule, favour)
     seconds = time.perf_counter() - started
     if as_json:
-        _print_json({**msgspec.to_builtins(outcome), "replay": _replay(name, mutant, seed, faults)})
+        _print_json({**msgspec.to_builtins(outcome), "replay": _replay(name, mutant, seed, faults, favour)})
     else:
         out.print(
             f"{name}, seed {seed}: {outcome.messages} messages and {outcome.steps} steps in "
@@ -103,23 +115,28 @@ def _one(
         )
         _print_reached(outcome.reached)
         if outcome.violations:
-            _print_failure(outcome, name, mutant, faults)
+            _print_failure(outcome, name, mutant, faults, favour)
         else:
             out.print("[green]no violation[/green]")
     return 1 if outcome.violations else 0
 
 
-def _shrink(kind: type[Scenario], name: str, mutant: str, seed: int, path: Path) -> int:
+def _shrink(kind: type[Scenario], name: str, mutant: str, seed: int, path: Path, favour: str) -> int:
     with _bar(False) as bar:
         task = bar.add_task(f"shrinking seed {seed}", total=RUNS_MAX, figures="")
         outcome, fewest = shrink(
-            kind, seed, tried=lambda runs, left: bar.update(task, completed=runs, figures=f"{left} faults left")
+            kind,
+            seed,
+            tried=lambda runs, left: bar.update(task, completed=runs, figures=f"{left} faults left"),
+            favour=favour,
         )
     try:
         path.write_bytes(encode_schedule(fewest))
     except OSError as error:
         raise CallerError(f"cannot write {path}: {error.strerror}; give --shrink a file that can be written") from None
-    out.print(f"{len(fewest)} of {len(schedule_of(kind, seed))} faults are enough, now in {path}:", markup=False)
+    out.print(
+        f"{len(fewest)} of {len(schedule_of(kind, seed, favour))} faults are enough, now in {path}:", markup=False
+    )
     for fault in fewest:
         out.print(f"  {fault}", markup=False)
     _print_failure(outcome, name, mutant, path)
@@ -233,13 +250,13 @@ def _print_reached(reached: dict[str, int], of: int = 0) -> None:
         out.print(f"sometimes: {what}: {f'in {number} of {of} seeds' if of else f'{number} times'}", markup=False)
 
 
-def _print_failure(outcome: Outcome, name: str, mutant: str, faults: Path | None = None) -> None:
+def _print_failure(outcome: Outcome, name: str, mutant: str, faults: Path | None = None, favour: str = "") -> None:
     out.print(f"[red]seed {outcome.seed}: {outcome.phase} violated[/red]")
     for violation in outcome.violations[:SHOWN_MAX]:
         out.print(f"  {violation}", markup=False)
     if len(outcome.violations) > SHOWN_MAX:
         out.print(f"  and {len(outcome.violations) - SHOWN_MAX} more of this run")
-    out.print(f"  replay it: {_replay(name, mutant, outcome.seed, faults)}", markup=False)
+    out.print(f"  replay it: {_replay(name, mutant, outcome.seed, faults, favour)}", markup=False)
 
 
 def _print_catches(catches: list[Catch]) -> None:
@@ -292,10 +309,11 @@ def _summary(
     }
 
 
-def _replay(name: str, mutant: str, seed: int, faults: Path | None = None) -> str:
+def _replay(name: str, mutant: str, seed: int, faults: Path | None = None, favour: str = "") -> str:
     words = ["unerring", "simulate", name, "--seed", str(seed)]
     words += ["--mutant", mutant] if mutant else []
     words += ["--faults", str(faults)] if faults else []
+    words += ["--favour", favour] if favour else []
     return shlex.join(words)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
 from unerring.night.parts import Part, scenario_of
 from unerring.night.piece import Piece, Trial
+from unerring.simulation import least_reached
 
 PIECE_S: Final = 20.0
 """About so long a piece takes: long beside the start of a process, short beside a night."""
@@ -44,6 +46,9 @@ class Division:
         self._under_way: dict[str, int] = {part.name: 0 for part in parts}
         self._mutant: dict[str, int] = {part.name: 0 for part in parts}
         self._reached: dict[str, set[str]] = {part.name: set() for part in parts}
+        self.pairs: dict[str, Counter[str]] = {part.name: Counter() for part in parts}
+        """In how many seeds each pair of a fault and a state was reached."""
+        self._favoured: dict[str, Counter[str]] = {part.name: Counter() for part in parts}
 
     def next_piece(self, left_s: float) -> Piece | None:
         """The next one that ends in time; None: nothing does. It counts as under way until `add`."""
@@ -69,6 +74,7 @@ class Division:
         self._under_way[name] = max(self._under_way[name] - 1, 0)
         self._found[name] = self._found.get(name, 0) + new
         self._reached[name].update(trial.reached)
+        self.pairs[name].update(trial.pairs)
 
     def resume(self, piece: Piece) -> None:
         """A piece of before: its seeds are used."""
@@ -77,6 +83,7 @@ class Division:
             step = piece.count if piece.part.kind != "mutants" else self._mutant_seeds(piece.part, piece)
             self._next_seed[name] = max(self._next_seed[name], piece.first + step)
             self._mutant[name] += piece.part.kind == "mutants"
+            self._favoured[name].update([piece.favour] if piece.favour else [])
 
     def unreached(self, part: Part) -> list[str]:
         """Rare states that a scenario must reach, and has not yet."""
@@ -113,7 +120,18 @@ class Division:
             return Piece(part, first, self._fuzz_s, folder=self._folder)
         each_s = self.expected_s(part)
         count = int(min(PIECE_S, left_s) / each_s) if each_s else 1
-        return Piece(part, first, max(1, min(count, COUNT_MAX)))
+        favour = self._favour(part) if part.kind == "seeds" and count > 1 else ""
+        count = max(1, min(count // 2 if favour else count, COUNT_MAX))
+        return Piece(part, first, count, favour=favour)
+
+    def _favour(self, part: Part) -> str:
+        """Every other piece of a scenario seeks the pair that was reached and sought least, and is half as long."""
+        favoured = self._favoured[part.name]
+        if favoured.total() * 2 > self._pieces[part.name] + self._under_way[part.name]:
+            return ""
+        favour = least_reached(scenario_of(part.subject).sought, self.pairs[part.name], favoured)
+        favoured.update([favour] if favour else [])
+        return favour
 
     def _mutant_seeds(self, part: Part, piece: Piece) -> int:
         return scenario_of(part.subject).mutants[piece.mutant].seeds_max

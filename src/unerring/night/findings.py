@@ -30,6 +30,8 @@ class Finding(msgspec.Struct):
     """The first that showed it."""
     times: int
     mutant: str = ""
+    favour: str = ""
+    """The pair that was sought when it was found."""
     faults: str = ""
     """The file with the fewest faults, beside the report."""
 
@@ -40,7 +42,10 @@ class Finding(msgspec.Struct):
         match self.part.kind:
             case "seeds":
                 words = ["unerring", "simulate", self.part.subject, "--seed", seed]
-                words += ["--faults", self.faults] if self.faults else []
+                if self.faults:
+                    words += ["--faults", self.faults]
+                elif self.favour:
+                    words += ["--favour", self.favour]
             case "mutants":
                 words = ["unerring", "simulate", self.part.subject, "--mutants", "--from", seed]
             case "tests":
@@ -66,7 +71,7 @@ class Findings:
         self.by_id: dict[str, Finding] = {}
         self.dropped = 0
 
-    def add(self, part: Part, found: Found, mutant: str = "") -> Finding | None:
+    def add(self, part: Part, found: Found, mutant: str = "", favour: str = "") -> Finding | None:
         """Take it; the answer is not None if it is a new cause."""
         cause = cause_of(part, found)
         known = self.by_id.get(cause)
@@ -78,5 +83,5 @@ class Findings:
         if len(self.by_id) >= FINDINGS_MAX:
             self.dropped += 1
             return None
-        self.by_id[cause] = Finding(cause, part, found.what, found.text, [found.seed], 1, mutant)
+        self.by_id[cause] = Finding(cause, part, found.what, found.text, [found.seed], 1, mutant, favour)
         return self.by_id[cause]

@@ -43,6 +43,8 @@ class Piece(msgspec.Struct, frozen=True):
     mutant: str = ""
     folder: str = ""
     """Where a fuzzer keeps what it finds."""
+    favour: str = ""
+    """Of seeds: the pair of a fault and a state that is sought."""
     shrinks: bool = False
     """Look for the fewest faults that make this seed fail, instead."""
 
@@ -66,6 +68,8 @@ class Trial(msgspec.Struct, frozen=True):
     virtual_us: int = 0
     reached: dict[str, int] = {}
     """In how many seeds each rare state was reached."""
+    pairs: dict[str, int] = {}
+    """In how many seeds each pair of a fault and a state was reached."""
     found: tuple[Found, ...] = ()
     caught_after: int | None = None
     """How many seeds a mutant needed."""
@@ -108,10 +112,12 @@ def _seeds(piece: Piece, begins: Callable[[int], object]) -> Trial:
     scenario = scenario_of(piece.part.subject)
     messages = virtual_us = 0
     reached: dict[str, int] = {}
+    pairs: Counter[str] = Counter()
     found: list[Found] = []
     for seed in range(piece.first, piece.first + piece.count):
         begins(seed)
-        outcome = run(scenario, seed)
+        outcome = run(scenario, seed, favour=piece.favour)
+        pairs.update(outcome.pairs.keys())
         messages += outcome.messages
         virtual_us += outcome.virtual_us
         for what in outcome.reached:
@@ -119,7 +125,7 @@ def _seeds(piece: Piece, begins: Callable[[int], object]) -> Trial:
         if outcome.violations:
             violation = outcome.violations[0]
             found.append(Found(seed, f"{outcome.phase}: {violation.promise}", str(violation)[:TEXT_CHARS_MAX]))
-    return Trial(piece.count, messages, virtual_us, reached, tuple(found))
+    return Trial(piece.count, messages, virtual_us, reached, dict(pairs), tuple(found))
 
 
 def _mutant(piece: Piece) -> Trial:
@@ -219,10 +225,10 @@ def _number_of(said: list[str]) -> int:
 
 def _shrink(piece: Piece) -> Trial:
     scenario = scenario_of(piece.part.subject)
-    if not schedule_of(scenario, piece.first):
+    if not schedule_of(scenario, piece.first, piece.favour):
         return Trial(0)
     try:
-        _, fewest = shrink(scenario, piece.first, SHRINK_RUNS_MAX)
+        _, fewest = shrink(scenario, piece.first, SHRINK_RUNS_MAX, favour=piece.favour)
     except CallerError:  # it does not fail by itself: something of the machine it ran on made it fail
         return Trial(1)
     return Trial(1, schedule=encode_schedule(fewest).decode())

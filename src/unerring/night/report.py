@@ -14,6 +14,7 @@ from unerring.night.findings import Finding
 from unerring.night.journal import Journal, Night
 from unerring.night.parts import Part, scenario_of
 from unerring.night.running import Spender
+from unerring.simulation import favours
 
 
 class Row(msgspec.Struct):
@@ -29,6 +30,8 @@ class Row(msgspec.Struct):
     findings: int = 0
     reached: dict[str, int] = {}
     unreached: list[str] = []
+    pairs: dict[str, int] = {}
+    """In how many seeds each pair of a fault and a state was reached, of all that may be sought."""
 
 
 class Zoo(msgspec.Struct):
@@ -99,6 +102,9 @@ def report_of(spender: Spender, parts: Sequence[Part]) -> Report:
         rows[finding.part.name].findings += 1
     for part in parts:
         rows[part.name].unreached = spender.division.unreached(part)
+        if part.kind == "seeds":
+            known = favours(scenario_of(part.subject).sought)
+            rows[part.name].pairs = {pair: spender.division.pairs[part.name][pair] for pair in known}
     searched = [row for row in rows.values() if not row.part.startswith(("tests:", "fuzz:"))]
     return Report(
         journal.night,
@@ -129,6 +135,8 @@ def _told(finding: Finding) -> dict[str, Any]:
     return {**msgspec.to_builtins(finding), "part": finding.part.name, "replay": finding.replay}
 
 
+LEAST_SHOWN: Final = 10
+"""Of each scenario, so many pairs that were reached least."""
 _STYLE: Final = """
 :root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }
 body { max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
@@ -213,8 +221,27 @@ def _page(report: Report) -> str:
             ]
             + [[row.part, what, "never", ""] for row in report.rows for what in row.unreached],
         ),
+        *_pairs(report.rows),
     ]
     return "\n".join(parts)
+
+
+def _pairs(rows: Sequence[Row]) -> list[str]:
+    """How many pairs were reached, and the least reached of each scenario."""
+    told = [row for row in rows if row.pairs]
+    least = [sorted(row.pairs.items(), key=lambda pair: pair[1])[:LEAST_SHOWN] for row in told]
+    return [
+        "<h2>Faults and states</h2>",
+        "<p>Pairs of a fault and the state of the machine that it struck; half the pieces seek the least reached.</p>",
+        _table(
+            ["scenario", "pairs", "reached"],
+            [[row.part, len(row.pairs), sum(seeds > 0 for seeds in row.pairs.values())] for row in told],
+        ),
+        _table(
+            ["scenario", "reached least", "seeds"],
+            [[row.part, *pair] for row, pairs in zip(told, least, strict=True) for pair in pairs],
+        ),
+    ]
 
 
 def _finding(finding: dict[str, Any]) -> str:

@@ -135,7 +135,7 @@ class Spender:
 
     def _count(self, line: Line) -> None:
         piece, trial = line.piece, line.trial
-        new = [self.findings.add(piece.part, found, piece.mutant) for found in trial.found]
+        new = [self.findings.add(piece.part, found, piece.mutant, piece.favour) for found in trial.found]
         fresh = [finding for finding in new if finding is not None]
         self.spent_s += line.seconds
         self.division.add(piece, trial, line.seconds, len(fresh))
@@ -145,7 +145,9 @@ class Spender:
         self.tried += trial.tried
         if piece.part.kind == "seeds" and line.hung is None:
             for finding in fresh:
-                self._to_shrink.append((finding, Piece(piece.part, finding.seeds[0], shrinks=True)))
+                self._to_shrink.append(
+                    (finding, Piece(piece.part, finding.seeds[0], favour=piece.favour, shrinks=True))
+                )
 
     def _shrunk(self, piece: Piece, trial: Trial) -> None:
         self._to_shrink = deque(one for one in self._to_shrink if one[1] != piece)

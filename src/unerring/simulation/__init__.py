@@ -53,6 +53,7 @@ from unerring.simulation.faults import (
     Pause,
     Reset,
     SlowDisk,
+    Sought,
     draw_aimed,
     draw_faults,
 )
@@ -60,6 +61,7 @@ from unerring.simulation.injection import calm, inject
 from unerring.simulation.limited import LimitedService
 from unerring.simulation.network import FATES_BITS, RESET, Link, LinkSpec, fates
 from unerring.simulation.node import State
+from unerring.simulation.pairs import favours, least_reached
 from unerring.simulation.process_parts import Client, SimService, Temper
 from unerring.simulation.scenario import (
     Mutant,
@@ -112,6 +114,7 @@ __all__ = [
     "Scenario",
     "SimService",
     "SlowDisk",
+    "Sought",
     "State",
     "Tally",
     "Temper",
@@ -124,9 +127,11 @@ __all__ = [
     "draw_faults",
     "encode_schedule",
     "fates",
+    "favours",
     "find",
     "importable",
     "inject",
+    "least_reached",
     "mutant",
     "names",
     "pour",

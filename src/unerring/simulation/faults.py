@@ -97,6 +97,12 @@ class Aimed(Fault, frozen=True, kw_only=True):
     """To whom a link gets slower."""
 
 
+class Sought(Aimed, frozen=True, kw_only=True):
+    """A fault that waits for a state: it strikes as soon as the node, or one that the same is said of, is in it."""
+
+    state: str
+
+
 AnyFault = (
     Crash
     | LostDisk
@@ -111,6 +117,7 @@ AnyFault = (
     | Reset
     | Congestion
     | Aimed
+    | Sought
 )
 """All faults, for decoding."""
 

@@ -16,6 +16,8 @@ from unerring.simulation.world import World
 
 RETRANSMIT_US_MAX: Final = 200 * MILLISECOND_US
 """How long after a partition healed a connection may take to notice."""
+LOOK_US: Final = MILLISECOND_US
+"""How often it is looked whether a state has come that a fault waits for."""
 CONGESTED_US_MAX: Final = SECOND_US
 """No congestion makes a link slower than this, unless it was."""
 
@@ -56,6 +58,8 @@ def _begin(world: World, fault: Fault) -> None:
     if world.trace is not None:
         world.trace(f"{world.now_us:>12} FAULT {fault!r}")
     node = world.nodes[fault.node]
+    if not isinstance(fault, kinds.Aimed):
+        _count_pairs(world, fault)
     end = _BEGIN[type(fault)](world, node, fault)
     if end is not None and fault.for_us < FOR_GOOD:
         # A fault that outlasts the faulty phase is ended by `calm`; ending it twice would undo another's.
@@ -63,6 +67,12 @@ def _begin(world: World, fault: Fault) -> None:
 
 
 _End = Callable[[], object] | None
+
+
+def _count_pairs(world: World, fault: Fault) -> None:
+    for state in world.states(fault.node):
+        pair = f"{type(fault).__name__}, {state}"
+        world.pairs[pair] = world.pairs.get(pair, 0) + 1
 
 
 def _crash(world: World, node: Node, fault: Any) -> _End:
@@ -189,11 +199,30 @@ def _congestion(world: World, node: Node, fault: Any) -> _End:
 
 
 def _aim(world: World, node: Node, fault: Any) -> _End:
-    def hit() -> None:
-        struck = kinds.AIMED[fault.what](fault, world.now_us + fault.later_us)
-        world.at(struck.at_us, lambda: _begin(world, struck))
+    node.watch(fault.message, lambda: _strike(world, fault))
+    return None
 
-    node.watch(fault.message, hit)
+
+def _strike(world: World, fault: kinds.Aimed) -> None:
+    struck = kinds.AIMED[fault.what](fault, world.now_us + fault.later_us)
+    world.at(struck.at_us, lambda: _begin(world, struck))
+
+
+def _seek(world: World, node: Node, fault: Any) -> _End:
+    """Look at all nodes of `others`, the one that is named first, until one is in the state."""
+
+    def look() -> None:
+        if not world.faults_on:
+            return
+        for name in (fault.node, *fault.others):
+            if fault.state in world.states(name):
+                others = tuple(other for other in fault.others if other != name)
+                found = msgspec.structs.replace(fault, node=name, others=others)
+                _strike(world, found)
+                return
+        world.at(world.now_us + LOOK_US, look)
+
+    look()
     return None
 
 
@@ -244,4 +273,5 @@ _BEGIN: Final[dict[type[Fault], Callable[[World, Node, Any], _End]]] = {
     kinds.Reset: _reset,
     kinds.Congestion: _congestion,
     kinds.Aimed: _aim,
+    kinds.Sought: _seek,
 }

@@ -10,16 +10,18 @@ import hashlib
 import importlib
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from random import Random
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, TypeVar
 
 import msgspec
 
 from unerring.audit import Violation
-from unerring.model import MILLISECOND_US, SECOND_US, CallerError, ConfigError
+from unerring.model import MILLISECOND_US, SECOND_US, Address, CallerError, ConfigError
 from unerring.simulation.faults import KINDS, Fault, Limit, draw_faults
 from unerring.simulation.injection import calm, inject
+from unerring.simulation.pairs import sought_faults
 from unerring.simulation.world import World
 
 MUTANT_SEEDS_MAX: Final = 50
@@ -49,6 +51,8 @@ class Outcome(msgspec.Struct, frozen=True):
     virtual_us: int
     digest: str
     """Equal for equal runs: of the counters and of where chance ended; when traced, of every step too."""
+    pairs: dict[str, int] = {}
+    """How often each kind of fault struck in each state of a machine."""
 
 
 class Scenario(ABC):
@@ -65,6 +69,9 @@ class Scenario(ABC):
     must_reach: tuple[str, ...] = ()
     """The "sometimes" that a sweep of many seeds has to reach."""
 
+    sought: Mapping[str, Sequence[str]] = MappingProxyType({})
+    """The states of machines that `states` tells, each with the faults that may be sought there."""
+
     def __init_subclass__(cls, **rest: Any) -> None:
         super().__init_subclass__(**rest)
         cls.mutants = {}
@@ -79,6 +86,10 @@ class Scenario(ABC):
 
     def limits(self, world: World) -> Sequence[Limit]:
         """The fault budget."""
+        return ()
+
+    def states(self, world: World, name: Address) -> Collection[str]:
+        """What a node's machine is doing now, in the words of `sought`."""
         return ()
 
     def settled(self, world: World) -> bool:
@@ -164,15 +175,19 @@ def _find_class(name: str) -> type[Scenario]:
     return _REGISTERED[name]
 
 
-def schedule_of(scenario_class: type[Scenario], seed: int) -> Sequence[Fault]:
+def schedule_of(scenario_class: type[Scenario], seed: int, favour: str = "") -> Sequence[Fault]:
     """The faults that a seed draws."""
     world, played = World(seed), scenario_class()
     played.build(world)
-    return _schedule(played, world)
+    return _schedule(played, world, favour)
 
 
-def _schedule(played: Scenario, world: World) -> Sequence[Fault]:
-    return played.faults(world, Random(f"faults {world.seed}"))
+def _schedule(played: Scenario, world: World, favour: str) -> Sequence[Fault]:
+    drawn = played.faults(world, Random(f"faults {world.seed}"))
+    if not favour:
+        return drawn
+    sought = sought_faults(favour, played.sought, list(world.nodes), played.faults_us, world.seed)
+    return sorted((*drawn, *sought), key=lambda fault: fault.at_us)
 
 
 def run(
@@ -180,10 +195,11 @@ def run(
     seed: int,
     trace: Callable[[str], object] | None = None,
     schedule: Sequence[Fault] | None = None,
+    favour: str = "",
 ) -> Outcome:
     """One run: build, faults, calm, checkers. The same seed gives the same outcome, digest included.
 
-    `schedule` replaces the faults that the seed would draw.
+    `schedule` replaces the faults that the seed would draw; a `favour` adds some that wait for a state (`pairs`).
     """
     hasher = hashlib.blake2b(digest_size=12)
     collecting = gc.isenabled()
@@ -191,7 +207,7 @@ def run(
     try:
         world = World(seed, trace=None if trace is None else _hashed(trace, hasher.update))
         played = scenario_class()
-        _play(played, world, schedule)
+        _play(played, world, schedule, favour)
         phase, violations = _judge(played, world)
     except BaseException as error:  # The scenario itself is wrong, or interrupted: no verdict, but say where.
         error.add_note(f"in scenario {scenario_class.name}, seed {seed}")
@@ -210,12 +226,14 @@ def run(
         steps=world.steps,
         virtual_us=world.now_us,
         digest=hasher.hexdigest(),
+        pairs=world.pairs,
     )
 
 
-def _play(played: Scenario, world: World, schedule: Sequence[Fault] | None) -> None:
+def _play(played: Scenario, world: World, schedule: Sequence[Fault] | None, favour: str = "") -> None:
     played.build(world)
-    inject(world, _schedule(played, world) if schedule is None else schedule)
+    world.states = lambda name: played.states(world, name)
+    inject(world, _schedule(played, world, favour) if schedule is None else schedule)
     world.run_until(played.faults_us)
     if world.broken:
         return

@@ -16,13 +16,17 @@ RUNS_MAX: Final = 300
 
 
 def shrink(
-    scenario: type[Scenario], seed: int, runs_max: int = RUNS_MAX, tried: Callable[[int, int], object] | None = None
+    scenario: type[Scenario],
+    seed: int,
+    runs_max: int = RUNS_MAX,
+    tried: Callable[[int, int], object] | None = None,
+    favour: str = "",
 ) -> tuple[Outcome, tuple[Fault, ...]]:
     """Leave out faults, first many at once and then one by one, as long as the same promise stays broken.
 
     `tried(runs, faults)` is called after every run, with how many faults are left.
     """
-    kept = tuple(schedule_of(scenario, seed))
+    kept = tuple(schedule_of(scenario, seed, favour))
     outcome = run(scenario, seed, schedule=kept)
     if not outcome.violations:
         raise CallerError(f"seed {seed} of {scenario.name} has no violation; there is nothing to shrink")

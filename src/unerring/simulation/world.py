@@ -5,7 +5,7 @@ All times without a node's name on them are the world's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from heapq import heappush
 from random import Random
 from typing import Any, Final
@@ -36,6 +36,10 @@ class World(Engine):
         self.draw = Random(f"workload {seed}")
         """The scenario's own randomness: workload and choices."""
         self.reached: dict[str, int] = {}
+        self.pairs: dict[str, int] = {}
+        """How often each kind of fault struck in each state of a machine."""
+        self.states: Callable[[Address], Collection[str]] = lambda name: ()
+        """The states of a node's machine that matter; the scenario knows them."""
         self.gone: list[Address] = []
         """Crashed for good."""
         self.may_lose: Callable[[Address], bool] = lambda name: True

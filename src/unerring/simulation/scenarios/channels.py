@@ -4,8 +4,9 @@ positions, services that lose, repeat and reorder. Promise 1 must hold for every
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 from unerring.audit import Claim, Declared, Delivered, Violation, check_channel
@@ -48,6 +49,7 @@ from unerring.simulation.channel_mutants import (
     WelcomesAhead,
 )
 from unerring.simulation.network import LinkSpec
+from unerring.simulation.pairs import ANY
 from unerring.simulation.scenario import Scenario, mutant, scenario
 from unerring.simulation.world import World
 
@@ -104,11 +106,17 @@ class Listener:
             self.wrong_cuts.append(f"{self.name}: information {information!r} (epoch, cut) came for {loss}")
 
 
+GAP = "a consumer has a gap"
+IN_HAND = "a consumer's application has events in hand"
+ASKING = "a consumer asks for what it lacks"
+
+
 @scenario("channels")
 class Channels(Scenario):
     """One or two producers, two or three consumers, over datagrams or connections; a relay between them in a quarter
     of the runs."""
 
+    sought = MappingProxyType(dict.fromkeys((GAP, IN_HAND, ASKING), ANY))
     producer: type[Producer] = Producer
     consumer: type[Consumer] = Consumer
     relay: type[Relay] = Relay
@@ -370,6 +378,18 @@ class Channels(Scenario):
                 ended = "an epoch's end was known by its mark"
             if ended:
                 world.sometimes(ended)
+
+    def states(self, world: World, name: str) -> Collection[str]:
+        machine = world.nodes[name].machine
+        if not isinstance(machine, Consumer):
+            return ()
+        feeds = list(machine._feeds.values())
+        told = (
+            (GAP, any(feed.held for feed in feeds)),
+            (IN_HAND, any(feed.in_hand for feed in feeds)),
+            (ASKING, any(feed.armed for feed in feeds)),
+        )
+        return [state for state, holds in told if holds]
 
     # --- judgement
 

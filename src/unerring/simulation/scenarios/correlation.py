@@ -4,8 +4,9 @@ evictions, replicas lost for good and replaced. They fail by a budget that count
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 from unerring.audit import Violation, check_strong_reliability
@@ -55,6 +56,7 @@ from unerring.simulation import (
 from unerring.simulation.losses import LOOK_US, LOST, REPLACED, Losses, lacking
 from unerring.simulation.mixing import KeyedMixing, Mixing, formed, payload_of
 from unerring.simulation.node import State
+from unerring.simulation.pairs import GENTLE
 from unerring.simulation.query_tree import (
     OUTPUTS,
     SITUATIONS,
@@ -66,6 +68,11 @@ from unerring.simulation.query_tree import (
     tree,
 )
 from unerring.simulation.standing import standing
+
+ENTERING = "a replica enters"
+JOINING = "a replica joins"
+LEADING = "a replica leads"
+FULL = "a replica waits for room"
 
 
 @scenario("correlation")
@@ -89,6 +96,8 @@ class Correlating(Scenario):
         "a joiner was a shard",
     )
 
+    sought = MappingProxyType(dict.fromkeys((ENTERING, JOINING, LEADING, FULL), GENTLE))
+    """A crash would have to keep within the budget."""
     replica: type[Replica] = Replica
     source: type[Source] = Source
     application: type[Application] = Application
@@ -404,6 +413,18 @@ class Correlating(Scenario):
         # The command may be reckless (nobody remains): the record must then refuse it by itself.
         if victim not in membership.rounds:
             world.call(MEMBERSHIP, "evict", victim)
+
+    def states(self, world: World, name: str) -> Collection[str]:
+        machine: Any = world.nodes[name].machine
+        if not isinstance(machine, Replica):
+            return ()
+        told = (
+            (ENTERING, machine.phase == 0),
+            (JOINING, machine.phase == 1),
+            (LEADING, machine.election.leading),
+            (FULL, machine.outgoing.full),
+        )
+        return [state for state, holds in told if holds]
 
     # ---- what is seen ------------------------------------------------------------------------------------------
 

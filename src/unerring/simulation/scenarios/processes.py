@@ -4,7 +4,7 @@ run, and an end of every instance once the faults are over."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import combinations
 from random import Random
 
@@ -51,6 +51,7 @@ from unerring.simulation.lost_disks import LostDisks
 from unerring.simulation.network import LinkSpec
 from unerring.simulation.process_architect import CANCELLING, SERVICES, USUAL, Architect
 from unerring.simulation.process_parts import Client, SimService, Temper
+from unerring.simulation.process_states import PROCESS_STATES, process_states
 from unerring.simulation.scenario import Scenario, mutant, scenario
 from unerring.simulation.world import World
 
@@ -91,11 +92,14 @@ class Processes(Scenario):
     lacking_chance = 0.15
     """The chance that one node lacks a version while there are faults."""
     lost_disk_chance = 0.25
+    muddled_min = 0.0
+    """How often, at least, a service answers a repetition as if it were refused."""
     founding_chance = 0.2
     """The chance that nobody tells the nodes that they are new."""
     patience_ms: tuple[int, ...] = (200, 1000, 100_000)
     failovers_ms: tuple[int, ...] = (0, 100, 500, 5000)
     """Thresholds for grouping: the higher, the more actions in a group."""
+    sought = PROCESS_STATES
     faults_us = 3 * SECOND_US
     calm_us = 90 * SECOND_US
     must_reach: tuple[str, ...] = (
@@ -289,7 +293,7 @@ class Processes(Scenario):
             refuses=draw.choice((0.0, bad)),
             refuses_for_good=draw.choice((0.0, bad / 4)),
             undo_fails=draw.choice((0.0, bad)),
-            muddled=draw.choice((0.0, bad)),
+            muddled=max(draw.choice((0.0, bad)), self.muddled_min),
         )
         for name, cancels in (("bank", True), ("shop", self.disks.happen)):
             world.add(
@@ -349,6 +353,10 @@ class Processes(Scenario):
             drawn += draw_aimed(draw, self.names, MOMENTS, self.faults_us // 2)
         return sorted((*drawn, *self.disks.faults(self.faults_us)), key=lambda fault: fault.at_us)
 
+    def states(self, world: World, name: str) -> Collection[str]:
+        node = world.nodes[name].machine
+        return process_states(node.instances.values()) if isinstance(node, ProcessNode) else ()
+
     # --- judgement
 
     def _all(self, world: World) -> list[str]:
@@ -388,6 +396,9 @@ class Processes(Scenario):
 
     def safety(self, world: World) -> Iterable[Violation]:
         self._note(world)
+        yield from self.checked(world)
+
+    def checked(self, world: World) -> Iterable[Violation]:
         yield from self.misled
         for instance in self._all(world):
             yield from self._check(world, instance, finished=False)
@@ -550,7 +561,7 @@ mutant(Processes, "continues before majority", replica=broken.ContinuesBeforeMaj
 mutant(Processes, "fresh IID on retry", replica=broken.FreshIidOnRetry)
 mutant(Processes, "writes actively", replica=broken.WritesActively)
 mutant(Processes, "counts unrecorded refusals", replica=broken.CountsUnrecordedRefusals)
-mutant(Processes, "counts doubtful refusals", replica=broken.CountsDoubtfulRefusals)
+mutant(Processes, "counts doubtful refusals", replica=broken.CountsDoubtfulRefusals, muddled_min=0.2)
 mutant(Processes, "a timeout is a refusal", replica=broken.TimeoutIsRefusal)
 mutant(Processes, "forgets unknown outcomes", replica=broken.ForgetsUnknown)
 mutant(Processes, "a service without a filter", service=broken.NoFilter)
