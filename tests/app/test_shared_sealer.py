@@ -72,7 +72,7 @@ def test_what_is_sealed_is_let_go() -> None:
 
 
 def test_one_that_is_behind_what_is_sealed_lets_go_too() -> None:
-    """Its room was full of what others had sealed, and it got nothing more, for ever: seed 460000000 of `whole`."""
+    """Its room was full of what others had sealed, and it got nothing more, for ever. Found by the scenario `whole`."""
     assert forgotten(events(380, 385, 570), watermark=389, sealed=564) == [Forget("Pairs", 42, "W")]
 
 

@@ -25,6 +25,8 @@ from unerring.simulation.scenarios.processes import Processes
 from unerring.simulation.sweep import catch
 
 SEEDS = 5
+FEW = {"whole": 2}
+"""Scenarios whose seeds take seconds."""
 QUICKLY_CAUGHT = ("channels", "processes", "processes-races", "processes-loops", "processes-blocks", "processes-disks")
 """The other scenarios' mutants take minutes: `make campaign` holds all of them, tests/correlation a few."""
 
@@ -118,7 +120,7 @@ ONCE_FAILED_WITH: list[tuple[int, tuple[Fault, ...] | None]] = [
 
 
 def cases() -> list[tuple[str, int]]:
-    return [(name, seed) for name in names() for seed in range(SEEDS)] + ONCE_FAILED
+    return [(name, seed) for name in names() for seed in range(FEW.get(name, SEEDS))] + ONCE_FAILED
 
 
 @pytest.mark.parametrize(("name", "seed"), cases())

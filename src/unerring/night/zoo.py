@@ -26,6 +26,7 @@ SUBJECTS: Final = {
     "processes-storm": "processes",
     "security": "signatures, proofs, tokens, policies, roots",
     "sinks": "sinks",
+    "whole": "the line from publishing to effects",
 }
 """What the mutants of a scenario break."""
 

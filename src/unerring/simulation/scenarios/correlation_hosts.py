@@ -50,6 +50,9 @@ class Everywhere(Correlating):
         self.chains = self.sealing(world.at, f"sealing {world.seed}")
         self.seals = Random(f"seals {world.seed}")
         super().build(world)
+        self._begin_sealing(world)
+
+    def _begin_sealing(self, world: World) -> None:
         world.every(SEAL_US, lambda: self._seal_all(world), self.faults_us + self.calm_us)
 
     def _factory(self, node: NodeSpec, name: str) -> Any:
@@ -105,7 +108,8 @@ class Everywhere(Correlating):
                 for stream in SITUATIONS:
                     self._seal_one(world, machine, stream)
             for stream in SITUATIONS:
-                self._forget(world, name, machine, stream)
+                sealed = self._watermark(machine, stream) if self.hasty else self.chains.log(stream).through
+                self._forget(world, name, machine, stream, sealed)
         if self.chains.lost:
             world.sometimes(LOST_RACE)
 
@@ -117,8 +121,7 @@ class Everywhere(Correlating):
     def _watermark(self, machine: Any, stream: str) -> int:
         return min(int(machine.intake.streams[lane].watermark) for lane in machine.merge.lanes(stream))
 
-    def _forget(self, world: World, name: str, machine: Any, stream: str) -> None:
-        sealed = self._watermark(machine, stream) if self.hasty else self.chains.log(stream).through
+    def _forget(self, world: World, name: str, machine: Any, stream: str, sealed: int) -> None:
         for lane in machine.merge.lanes(stream):
             count = machine.intake.consumed[lane]
             for piece in machine.merge.waiting(lane):
