@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import subprocess
 import sys
@@ -17,10 +18,12 @@ from rich.console import Console
 
 from tests.dashboard.crowd import Writer, many_nodes
 from tests.dashboard.plant import EXAMPLES, ended_run
+from unerring.app import why
 from unerring.app.status import RunStatus
 from unerring.cli import main
 from unerring.dashboard import Dashboard
 from unerring.dashboard.screen import render_status
+from unerring.dashboard.statics import STATIC
 from unerring.dashboard.watch import Watch
 from unerring.model import Event
 from unerring.runtime import os_processes as processes, timeline
@@ -80,7 +83,11 @@ def test_what_happened_is_told_to_who_asks_first(client: Client) -> None:
     assert told["count"] == 2
 
 
-def test_situations_are_read_backwards_in_pages_without_a_gap(run: tuple[Path, list[Event]], client: Client) -> None:
+@pytest.mark.parametrize("at_once", [1, 7, 256])
+def test_situations_are_read_backwards_in_pages_without_a_gap(
+    run: tuple[Path, list[Event]], client: Client, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(why, "AT_ONCE", at_once)
     found: list[tuple[int, int, str]] = []
     before: dict[str, Any] = {}
     while True:
@@ -96,6 +103,22 @@ def test_situations_are_read_backwards_in_pages_without_a_gap(run: tuple[Path, l
     some = client.get("/api/situations", params={"find": "f.1.2", "count": 5}).json()["events"]
     assert len(some) == 5
     assert all("F.1.2" in str(one["payload"]) for one in some)
+
+
+def test_the_page_asks_for_all_of_its_modules_at_once(client: Client) -> None:
+    """Or a browser would find out module by module what else it needs."""
+    page = client.get("/").text
+    asked = set(re.findall(r'(?:href|src)="/static/(\w+)\.js"', page))
+    assert asked == {path.stem for path in STATIC.glob("*.js")}
+
+
+def test_a_file_of_the_page_is_sent_again_only_if_it_changed(client: Client) -> None:
+    answer = client.get("/static/main.js")
+    assert (answer.status_code, answer.content) == (200, (STATIC / "main.js").read_bytes())
+    assert answer.headers["content-type"].startswith("text/javascript")
+    again = client.get("/static/main.js", headers={"If-None-Match": answer.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    assert client.get("/static/../server.py").status_code == 404
 
 
 def test_what_cannot_be_answered_is_a_sentence(client: Client) -> None:

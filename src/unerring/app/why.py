@@ -28,6 +28,8 @@ WINDOW_MAX: Final = 5_000
 """How many events of a window's key are read."""
 SHOWN_MAX: Final = 100
 """How many of a situation's events are shown; the count is that of all."""
+AT_ONCE: Final = 256
+"""So many rows of a segment become events at once, from its end."""
 INT_MAX: Final = (1 << 53) - 1
 """Pages that read JSON round larger integers; these are written as text."""
 
@@ -70,8 +72,9 @@ def _backwards(chain: Chain, time_us: int) -> Iterator[Event]:
     through_us = min(chain.through_us, time_us)
     for span in reversed(chain.spans(chain.base.from_us, through_us)):
         table = chain.read(max(span.from_us, chain.base.from_us), min(span.through_us, through_us))
-        if len(table):
-            yield from reversed(list(events_of(table, chain.schema)))
+        for last in range(len(table), 0, -AT_ONCE):  # a segment may have very many, and few are asked for
+            first = max(0, last - AT_ONCE)
+            yield from reversed(list(events_of(table.slice(first, last - first), chain.schema)))
 
 
 def _made_of(plan: Plan, rows: list[Row], situation: Event) -> list[Event] | None:

@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from html import escape
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -18,8 +17,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response, StreamingResponse
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from unerring.app import PAGE, READS, WAIT_S_MAX, Nodes, RunStatus, Why, event_document, latest, prometheus
@@ -28,12 +26,12 @@ from unerring.dashboard.access import CHANGES_PER_S_MAX, COOKIE, OWNER, SESSION_
 from unerring.dashboard.asking import Questions
 from unerring.dashboard.marks import marks
 from unerring.dashboard.oidc import Oidc
+from unerring.dashboard.statics import STATIC, static
 from unerring.dashboard.watch import Watch
 from unerring.model import TIME_MAX, TIME_MIN, CallerError, Right, Stamp, UnerringError, Who
 from unerring.processes import Process
 from unerring.runtime import timeline
 
-STATIC: Final = Path(__file__).parent / "static"
 PAGE_MAX: Final = 500
 LOOKED_AT_MAX: Final = 20_000
 """Situations that one search looks at, backwards; the answer says where it stopped."""
@@ -100,7 +98,7 @@ class Dashboard:
             Route("/api/timeline", _json(self._timeline)),
             Route("/api/happenings", _json(self._timeline)),  # its old name, for one release
             Route("/api/commands/{verb}", _json(self._command), methods=["POST"]),
-            Mount("/static", StaticFiles(directory=STATIC)),
+            Route("/static/{name:path}", static),
         ]
         routes += [
             Route("/login", self._login_page, methods=["GET"]),
