@@ -18,10 +18,12 @@ import psutil
 
 from tests.app.live_tree import feed, perfect_run, read_status
 from tests.app.tree_app import Reading, low as app
+from tests.releases import importing
 from unerring.app import place_of
 from unerring.audit.strong_reliability import check_strong_reliability
 from unerring.log import LogWriter, events_of
 from unerring.model import TIME_MAX, Event, schema_of
+from unerring.runtime.live import cluster as clusters
 
 ADDRESS = "tests.app.tree_app:low"
 STREAMS = [schema.name for schema in app.outputs]
@@ -39,6 +41,8 @@ class StoreHosts:
         net = f"127.{draw.randrange(1, 255)}.{draw.randrange(255)}"
         self.options = [*options, *(f"--host={host}={net}.{number}" for number, host in enumerate("abc", 1))]
         self.runs: dict[str, subprocess.Popen[bytes]] = {}
+        self.sources: dict[str, Path] = {}
+        """By host, where the package is imported from, if it has another release."""
         self._pause = threading.Event()
 
     def scratch(self, host: str) -> Path:
@@ -47,8 +51,15 @@ class StoreHosts:
     def start(self, host: str) -> None:
         command = [sys.executable, "-m", "unerring", "run", ADDRESS, "--engine", "live", "--f", "1", *self.options]
         command += ["--here", host, "--data", self.place.address, "--scratch", str(self.scratch(host))]
+        environment = importing(self.sources[host]) if host in self.sources else None
         with (self.folder / f"{host}.log").open("ab") as log:
-            self.runs[host] = subprocess.Popen(command, stdout=log, stderr=log)
+            self.runs[host] = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+
+    def take_down(self, host: str) -> None:
+        """In order, as an operator does; its disk stays."""
+        run = self.runs.pop(host)
+        run.send_signal(signal.SIGINT)
+        run.wait(PATIENCE_S)
 
     def lose(self, host: str) -> float:
         """Without a word: the supervisor, all that it started, and its disk. When that was."""
@@ -88,6 +99,19 @@ class StoreHosts:
         members = self.members(host)
         return bool(members) and all(member["token"] for member in members.values())
 
+    def on(self, host: str) -> dict[str, Any]:
+        """The members that are on a host."""
+        placed = clusters.read(self.scratch(host) / "live").hosts
+        return {name: member for name, member in self.members(host).items() if placed[name] == host}
+
+    def is_back(self, host: str, before: dict[str, Any]) -> bool:
+        """Whether all that were on a host before have started again and caught up."""
+        now = self.on(host)
+        return all(
+            now[name]["standing"] == "caught_up" and now[name]["incarnation"] > member["incarnation"]
+            for name, member in before.items()
+        )
+
     def feed(self, first: int, last: int) -> None:
         feed(self.writer, self.events[first:last])
 
@@ -119,8 +143,11 @@ class StoreHosts:
 
 
 @contextlib.contextmanager
-def store_hosts(folder: Path, store: str, events: list[Event], *options: str) -> Iterator[StoreHosts]:
+def store_hosts(
+    folder: Path, store: str, events: list[Event], *options: str, sources: dict[str, Path] | None = None
+) -> Iterator[StoreHosts]:
     hosts = StoreHosts(folder, store, events, *options)
+    hosts.sources = sources or {}
     try:
         hosts.begin()
         yield hosts

@@ -116,6 +116,11 @@ def test_hostile_bytes_are_refused_without_taking_memory(data: bytes) -> None:
         tracemalloc.stop()
 
 
+def test_a_message_of_a_newer_release_is_refused_with_what_to_do() -> None:
+    with pytest.raises(FrameError, match=r"knows no 'Newer'; if its sender has a newer one, upgrade this side too"):
+        codec.decode(msgspec.msgpack.encode(["Newer", 1]))
+
+
 def test_nesting_without_end_is_refused() -> None:
     deep = Codec(Loose, 1 << 20)
     with pytest.raises(FrameError):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
 
 import msgspec
 
 from unerring.model.effects import Address
 from unerring.model.errors import FrameError, SchemaError
+
+_UNKNOWN: Final = re.compile(r"Invalid value '(\w+)' - at `\$\[0\]`")
+"""What the decoder says of a message whose tag is none of the protocol's."""
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
@@ -40,6 +44,12 @@ class Codec:
         try:
             return self._decoder.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError) as error:
+            kind = _UNKNOWN.match(str(error))
+            if kind is not None:
+                raise FrameError(
+                    f"invalid message: this release knows no {kind[1]!r}; if its sender has a newer one, upgrade this "
+                    "side too"
+                ) from None
             raise FrameError(f"invalid message: {error}") from None
 
 
