@@ -10,6 +10,7 @@ import msgspec
 from unerring.app.inputs import Wait, Watermark, now_us, rules_in, samples_of
 from unerring.app.metrics import HISTOGRAMS, Sample, histogram_samples, kind_of
 from unerring.app.status.health import KINDS
+from unerring.log import Reason
 from unerring.model import Histogram
 from unerring.runtime import ServiceSeen
 
@@ -85,8 +86,8 @@ def _samples(document: dict[str, Any]) -> Iterator[Sample]:
     for stream, one in document["streams"].items():
         name = "unerring_situations_total" if one["kind"] == "situation" else "unerring_stream_events_total"
         yield name, {"stream": stream}, one["events"]
-        for reason, count in one["quarantined"].items():
-            yield "unerring_quarantined_total", {"stream": stream, "reason": reason}, count
+        for reason in Reason:  # also those that were none: a counter that begins at 1 has not risen to Prometheus
+            yield "unerring_quarantined_total", {"stream": stream, "reason": reason}, one["quarantined"].get(reason, 0)
     for sink in document["sinks"]:
         labels: dict[str, object] = {"sink": sink["name"], "stream": sink["stream"]}
         yield "unerring_sink_up", labels, sink["state"] == "delivering"
