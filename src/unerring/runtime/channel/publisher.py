@@ -203,7 +203,7 @@ class AsyncPublisher(Generic[V]):
         payload = self._records.encode(value)
         if self._turn.locked():
             return False
-        times, began_ns = [self._stamp(at)], time.time_ns()
+        times, began_ns = [self._stamp(at)], 0 if self._traces is None else time.time_ns()
         effects = machine.publish([payload], times, None, monotonic_us(), more=self._more(at))
         if effects is None:
             return False
