@@ -18,7 +18,7 @@ MINUTES = 40
 """The length of each test; the failure begins in the middle, and is looked at at the end."""
 
 WHILE_IT_RUNS = 'unless on (instance) unerring_part_up{part="run"} == 0'
-"""Nothing comes in without the run's own process, which is an alert of its own."""
+"""Nothing comes in or goes out without the run's own process, which is an alert of its own."""
 Series = dict[str, str]
 
 
@@ -214,7 +214,7 @@ ALERTS = [
     ),
     Alert(
         "SinkDown",
-        "unerring_sink_up == 0",
+        f"unerring_sink_up == 0 {WHILE_IT_RUNS}",
         "A sink's target is away or refuses: unerring status says why.",
         "a sink's target is away",
         {'unerring_sink_up{sink="lake",stream="Hot"}': turns(1, 0)},

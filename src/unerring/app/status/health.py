@@ -13,6 +13,7 @@ import msgspec
 from unerring.app.inputs import WAITS_US, Wait
 from unerring.app.latencies import Latency
 from unerring.app.ledgers import Wait as Awaited
+from unerring.app.status.instances import NODE_SILENT_S
 from unerring.log import SyncsSeen
 from unerring.model import BOUNDS_S, SECOND_US, Histogram
 from unerring.runtime import ServiceSeen, node_statuses
@@ -20,7 +21,6 @@ from unerring.runtime import ServiceSeen, node_statuses
 SLOW_S: Final = 0.1
 """A disk half of whose syncs take longer is slow: every acknowledgement waits for one."""
 HANGS_S: Final = 2.0
-NODE_SILENT_S: Final = 5.0
 FAILS_S: Final = 1.0
 """A service that failed once and answered again at once is nobody's business."""
 
@@ -109,7 +109,8 @@ def _merged(seen: Iterable[ServiceSeen]) -> list[ServiceSeen]:
 
 
 def _down(document: dict[str, Any]) -> Iterator[Problem]:
-    for one in (*document["live"]["processes"], *document["processes"]["nodes"], *document["spark"]["drivers"]):
+    nodes = [node for node in document["processes"]["nodes"] if node["state"] != "silent"]  # `_slow` says what is known
+    for one in (*document["live"]["processes"], *nodes, *document["spark"]["drivers"]):
         if one["state"] in ("dead", "silent"):
             died_us = next(
                 (e["at_us"] for e in reversed(document["timeline"]["last"]) if e["who"] == one["name"]), None

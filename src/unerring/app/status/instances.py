@@ -15,9 +15,11 @@ import msgspec
 from unerring.app.process_audit import states_in
 from unerring.model import CallerError, LogError, NetworkError, ProcessError, UnerringError, verified_json
 from unerring.processes import FINAL, State, Status, history_of
-from unerring.runtime import PLACES, SUFFIX, Command, Places, ask_node, find, node_sockets
+from unerring.runtime import PLACES, SUFFIX, Command, Places, ask_node, find, node_sockets, node_statuses
 
 ASK_S: Final = 5.0
+NODE_SILENT_S: Final = 5.0
+"""A node writes what it does twice a second; one that has not done so for that long hangs."""
 PAUSE_S_MIN: Final = 0.4
 PAUSE_PER_S: Final = 10.0
 """A list that took a second is asked for again after so many: watching must not slow the watched down."""
@@ -45,11 +47,13 @@ class Instances:
         return {"nodes": list(self.nodes()), "source": self._source, **self._counts}
 
     def nodes(self) -> Iterator[dict[str, Any]]:
+        silent_s = {node.name: node.silent_s for node in node_statuses(self.folder)}
         for name in self._names():
             process = find(self.folder, name)
             alive = process is not None or (self.folder / f"{name}{SUFFIX}") in self._answering
             pid = None if process is None else process.pid
-            yield {"name": name, "state": "running" if alive else "dead", "pid": pid}
+            state = "dead" if not alive else "silent" if silent_s.get(name, 0.0) > NODE_SILENT_S else "running"
+            yield {"name": name, "state": state, "pid": pid}
 
     _answering: frozenset[Path] = frozenset()
 
