@@ -12,7 +12,9 @@ import pytest
 from tests.tracing.collector import Collector, Span
 from tests.tracing.traced_run import WAY, traced_run
 from unerring.model import ConfigError
+from unerring.tracing import telling
 from unerring.tracing.identity import Ids, effect_time_us, process_ref, published_ref, sealed_ref
+from unerring.tracing.telling import SPANS_PER_S_MAX, Tracer
 from unerring.tracing.variables import Settings, ask_for, settings
 
 
@@ -91,3 +93,41 @@ def test_opentelemetrys_own_variables_decide() -> None:
         ask_for(2, {})
     with pytest.raises(ConfigError, match="OTEL_TRACES_SAMPLER_ARG is 'x'"):
         settings({**asked, "OTEL_TRACES_SAMPLER_ARG": "x"})
+
+
+class Sent:
+    """A sender that counts."""
+
+    def __init__(self) -> None:
+        self.spans: list[int] = []
+
+    def send(self, name: str, kind: str, own: tuple[int, int], *_: object) -> None:
+        self.spans.append(own[0] & ((1 << 64) - 1))
+
+    def finish(self) -> None: ...
+
+
+def test_of_a_flood_fewer_traces_are_kept_and_later_as_many_as_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock_ns = [0]
+    monkeypatch.setattr(telling.time, "monotonic_ns", lambda: clock_ns[0])
+    sent = Sent()
+    tracer = Tracer(Settings(rate=0.5), sent)  # type: ignore[arg-type]
+    first, time_us = len(sent.spans), 0
+
+    def second(calls: int) -> int:
+        nonlocal first, time_us
+        for _ in range(calls):
+            tracer.published("Reading", range(time_us, time_us + 100), 1, 100, 0)
+            time_us += 100
+            clock_ns[0] += 1_000_000_000 // calls
+        first, before = len(sent.spans), first
+        return first - before
+
+    counts = [second(1_000) for _ in range(10)]
+    assert counts[0] > 4 * SPANS_PER_S_MAX, "it takes a moment"
+    assert max(counts[5:]) < 2 * SPANS_PER_S_MAX
+    bound = max(sent.spans[-50:])
+    assert bound < 1 << 58, "those of the smallest ids"
+    for _ in range(20):
+        second(1)
+    assert 25 < second(1) < 75, "half of a hundred again"

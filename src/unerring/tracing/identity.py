@@ -41,6 +41,10 @@ class Ids:
 
     def __init__(self, namespace: str, rate: float) -> None:
         self._seed = int.from_bytes(hashlib.blake2b(namespace.encode(), digest_size=8).digest(), "big")
+        self.share(rate)
+
+    def share(self, rate: float) -> None:
+        """Keep this share of traces from now on: of a smaller one, some of those of a larger one."""
         self._bound = round(rate * (1 << 64))
 
     def low(self, of: int | str) -> int:

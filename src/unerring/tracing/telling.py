@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 SPANS_MAX: Final = 64
 """Spans of one call: a moment with more events than that is told of in part."""
 LINKS_MAX: Final = 100
+SPANS_PER_S_MAX: Final = 200
+"""Of a flood a process keeps a smaller share of traces: a span costs as much as some fifty events of a channel."""
+_SECOND_NS: Final = 1_000_000_000
 
 _name = ""
 _of_process: tuple[int, Tracer | None] | None = None
@@ -37,6 +40,9 @@ class Tracer:
 
     def __init__(self, asked: Settings, sender: SpanSender) -> None:
         self._ids = Ids(asked.namespace, asked.rate)
+        self._asked = self._rate = asked.rate
+        self._told = 0
+        self._since_ns = time.monotonic_ns()
         self._sender = sender
         self.among = self._ids.among
         self.kept = self._ids.kept
@@ -134,6 +140,21 @@ class Tracer:
         """For a log line about a time or an instance; empty: its trace is not kept."""
         return f"{self._ids.trace(of):032x}" if self.kept(of) else ""
 
+    def _count(self) -> None:
+        """Halve the share of traces at the bound, and double it for each second with few, up to what was asked for.
+        Whether one is kept still follows from its id, so that those of the smallest share are whole."""
+        self._told += 1
+        now_ns = time.monotonic_ns()
+        seconds = (now_ns - self._since_ns) // _SECOND_NS
+        if self._told >= SPANS_PER_S_MAX:
+            self._rate /= 2
+        elif not seconds:
+            return
+        elif self._told < SPANS_PER_S_MAX // 4:
+            self._rate = min(self._asked, self._rate * 2.0 ** min(seconds, 64))
+        self._ids.share(self._rate)
+        self._told, self._since_ns = 0, now_ns
+
     def finish(self) -> None:
         """Send what waits."""
         self._sender.finish()
@@ -154,6 +175,7 @@ class Tracer:
         failed: str = "",
     ) -> None:
         ids = self._ids
+        self._count()
         self._sender.send(
             name,
             kind,
