@@ -361,10 +361,9 @@ FAILURES = [
     Failure(
         "an operator holds an instance", {"InstancesHeld"}, hold, lambda one: one.command("process", "resume", "vent-1")
     ),
-    Failure("a service does not undo", {"StuckInstances"}, does_not_undo, undoes),
+    Failure("a service does not undo", {"ServiceAway", "StuckInstances"}, does_not_undo, undoes),
     Failure("a node's syncs take 0.3 s", {"DiskSlow"}, slow(0.3, "n1"), well),
     Failure("a node's sync does not end", {"ProcessDown"}, slow(10_000, "n1"), well),
-    Failure("the run's own sync does not end", {"DiskHangs"}, slow(10_000, "--engine"), well),
     Failure("the run is killed", {"PartDown"}, kill_run, run_again),
 ]
 
