@@ -31,28 +31,27 @@ LOOKED_AT_A_S = 50_000
 """Instances: to count them takes a node's time, too."""
 
 
-def figures(
+def burst(
     quick: bool, folder: Path, trio_of: Callable[..., Any], figure: Callable[..., dict[str, Any]]
 ) -> Iterator[Any]:
-    """All figures; `trio_of` starts three nodes, `figure` makes a figure."""
-    yield from opened(60 if quick else 100_000, quick, folder, trio_of, figure)
-    yield from ended(1_000 if quick else 1_000_000, folder, figure)
-    burst = 20 if quick else 1_000
+    """A burst of starts, and a node that was killed; `trio_of` starts three nodes, `figure` makes a figure."""
+    count = 20 if quick else 1_000
     with trio_of(folder / "burst", "usual", 2) as trio:
         before = totals(trio)
-        took_s = float(trio.ask("n0", {"burst": "b", "count": burst})["took_s"])
-        yield figure("burst.starts_per_s", burst / took_s, "instances/s")
-        wait_open(trio, burst)
+        took_s = float(trio.ask("n0", {"burst": "b", "count": count})["took_s"])
+        yield figure("burst.starts_per_s", count / took_s, "instances/s")
+        wait_open(trio, count)
         after = totals(trio)
-        yield figure("burst.cpu_ms_a_start", (after["cpu_s"] - before["cpu_s"]) * 1000 / burst, "ms")
+        yield figure("burst.cpu_ms_a_start", (after["cpu_s"] - before["cpu_s"]) * 1000 / count, "ms")
         yield figure("burst.view_changes", after["view_changes"] - before["view_changes"], "views")
-        yield figure("recovery.s", statistics.median(_recoveries(trio, burst, 1 if quick else 3)), "s")
+        yield figure("recovery.s", statistics.median(_recoveries(trio, count, 1 if quick else 3)), "s")
 
 
 def opened(
-    count: int, quick: bool, folder: Path, trio_of: Callable[..., Any], figure: Callable[..., dict[str, Any]]
+    quick: bool, folder: Path, trio_of: Callable[..., Any], figure: Callable[..., dict[str, Any]], count: int = 100_000
 ) -> Iterator[Any]:
     """So many open instances, in two halves: what each takes must not grow with their number."""
+    count = 60 if quick else count
     name = f"open_instances.{count}"
     with trio_of(folder / "open", "usual", 2) as trio:
         trio.ask("n0", {"burst": "warm", "count": 10})
@@ -74,8 +73,11 @@ def opened(
         yield figure(f"{name}.idle_cpu_with_ten_open", before, "cores")
 
 
-def ended(count: int, folder: Path, figure: Callable[..., dict[str, Any]]) -> Iterator[Any]:
-    """So many instances in the history of a node, a thousand machines, one in a hundred failed."""
+def ended(
+    quick: bool, folder: Path, trio_of: Callable[..., Any], figure: Callable[..., dict[str, Any]]
+) -> Iterator[Any]:
+    """Many instances in the history of a node, a thousand machines, one in a hundred failed."""
+    count = 1_000 if quick else 1_000_000
     name = "history.million" if count == 1_000_000 else f"history.{count}"
     path = folder / "history.db"
     began = time.perf_counter()

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,15 +57,26 @@ def no_ops(count: int, name: str = "noops", pause_s: float = 0.0, journal: str =
     return process.flow(*[declare(number) for number in range(count)])
 
 
-def run(quick: bool = False, against: str = "") -> Iterator[dict[str, Any]]:
-    """`against` names one peer, or several with commas between them: those race in one run."""
+def run(quick: bool = False, against: str = "", part: str = "") -> Iterator[dict[str, Any]]:
+    """`against` names one peer, or several with commas between them: those race in one run. `part`: only these parts,
+    with commas between them."""
     with tempfile.TemporaryDirectory() as folder:
         if against:
             yield from _race([peer.strip() for peer in against.split(",")], quick, Path(folder))
             return
-        yield from _alone(quick)
-        yield from _beside_this("open_instances.py").figures(quick, Path(folder), _Trio, _figure)
-        yield from _beside_this("limits.py").figures(quick, Path(folder), _Trio, _figure)
+        parts = _parts()
+        chosen = [name.strip() for name in part.split(",")] if part else list(parts)
+        if unknown := [name for name in chosen if name not in parts]:
+            raise CallerError(f"benchmark processes has no part {unknown[0]!r}; it has {', '.join(parts)}")
+        for name in chosen:
+            yield from parts[name](quick, Path(folder), _Trio, _figure)
+
+
+def _parts() -> dict[str, Callable[..., Iterator[dict[str, Any]]]]:
+    """By name, in the order in which they run."""
+    many = _beside_this("open_instances.py")
+    limits = _beside_this("limits.py").figures
+    return {"actions": _actions, "open": many.opened, "history": many.ended, "burst": many.burst, "limits": limits}
 
 
 def _beside_this(name: str) -> Any:
@@ -123,23 +134,22 @@ def _beside_dbos(quick: bool) -> Iterator[dict[str, Any]]:
         yield figure | {"goal": f"≥ {goal:g}", "met": ratio >= goal}
 
 
-def _alone(quick: bool) -> Iterator[dict[str, Any]]:
+def _actions(quick: bool, folder: Path, trio_of: Callable[..., Any], figure: Callable[..., Any]) -> Iterator[Any]:
     actions, rounds, kills = (20, 1, 2) if quick else (100, 9, 30)
-    with tempfile.TemporaryDirectory() as folder:
-        yield from _costs(Path(folder), actions, rounds)
-        with _Trio(Path(folder) / "grouped", "grouped", actions) as trio:
-            grouped_s = min(trio.run("noops", f"g{n}") for n in range(rounds))
-            yield _figure("replicated3_grouped.actions_per_s", actions / grouped_s, "actions/s")
-            many = 16 * (2 if quick else 20)
-            rate = max(trio.many("two", f"m{n}", many, 16)["rate"] for n in range(rounds))
-            yield _figure("instances_per_s.16", rate, "instances/s")
-            took = [ms for n in range(rounds) for ms in trio.many("two", f"o{n}", many // 8, 1)["ms"]]
-            yield _figure("one_at_a_time.p50_ms", statistics.median(took), "ms", 20.0)
-            yield _figure("one_at_a_time.p99_ms", sorted(took)[max(0, -(-len(took) * 99 // 100) - 1)], "ms")
-        times = _failovers(Path(folder) / "kills", kills)
-        yield _figure("failover.kills", len(times), "kills")
-        yield _figure("failover.p50_s", statistics.median(times), "s", 0.5)
-        yield _figure("failover.p99_s", sorted(times)[max(0, -(-len(times) * 99 // 100) - 1)], "s", 2.0)
+    yield from _costs(folder, actions, rounds)
+    with trio_of(folder / "grouped", "grouped", actions) as trio:
+        grouped_s = min(trio.run("noops", f"g{n}") for n in range(rounds))
+        yield figure("replicated3_grouped.actions_per_s", actions / grouped_s, "actions/s")
+        many = 16 * (2 if quick else 20)
+        rate = max(trio.many("two", f"m{n}", many, 16)["rate"] for n in range(rounds))
+        yield figure("instances_per_s.16", rate, "instances/s")
+        took = [ms for n in range(rounds) for ms in trio.many("two", f"o{n}", many // 8, 1)["ms"]]
+        yield figure("one_at_a_time.p50_ms", statistics.median(took), "ms", 20.0)
+        yield figure("one_at_a_time.p99_ms", sorted(took)[max(0, -(-len(took) * 99 // 100) - 1)], "ms")
+    times = _failovers(folder / "kills", kills)
+    yield figure("failover.kills", len(times), "kills")
+    yield figure("failover.p50_s", statistics.median(times), "s", 0.5)
+    yield figure("failover.p99_s", sorted(times)[max(0, -(-len(times) * 99 // 100) - 1)], "s", 2.0)
 
 
 def _costs(folder: Path, actions: int, rounds: int) -> Iterator[dict[str, Any]]:

@@ -68,6 +68,16 @@ def test_an_unknown_benchmark_or_option_is_answered_with_a_sentence() -> None:
     ran = bench("dashboard", "--against", "flink")
     assert ran.returncode == 2
     assert "benchmark dashboard has no --against" in ran.stderr
+    ran = bench("processes", "--part", "open,pigeon")
+    assert ran.returncode == 2
+    assert "has no part 'pigeon'; it has actions, open, history, burst, limits" in ran.stderr
+
+
+def test_a_part_of_a_benchmark_runs_alone() -> None:
+    ran = bench("processes", "--part", "open, history", "--quick", "--json")
+    assert ran.returncode == 0, ran.stderr
+    figures = [json.loads(line)["figure"] for line in ran.stdout.splitlines()]
+    assert {name.split(".")[0] for name in figures} == {"open_instances", "history"}
 
 
 def test_growth_says_how_far_a_curve_is_from_a_line() -> None:

@@ -30,13 +30,14 @@ def command(
     quick: Annotated[bool, typer.Option("--quick", help="Run a small version, to see that it works.")] = False,
     against: Annotated[str, typer.Option(help="A peer to measure in the same run (see `make peers`).")] = "",
     transport: Annotated[str, typer.Option(help="channels: the event service to measure.")] = "",
+    part: Annotated[str, typer.Option(help="processes: only these parts, such as actions,open.")] = "",
 ) -> None:
     """Measure, and compare each figure with its goal: as a ratio to a floor or a peer measured in the same run."""
     if not name:
         Console().print("\n".join(_names()))
         return
     module = _load(name)
-    figures = module.run(**_options(module, name, quick=quick, against=against, transport=transport))
+    figures = module.run(**_options(module, name, quick=quick, against=against, transport=transport, part=part))
     if as_json:
         for figure in figures:
             sys.stdout.write(msgspec.json.encode(figure).decode() + "\n")
