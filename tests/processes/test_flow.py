@@ -14,8 +14,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from unerring import Embedded, Process, Service
+from unerring.audit import check_flow, flow
 from unerring.model import ConfigError
 from unerring.processes import Answer, Limiter, Limits, Reply, Request, Retry
+from unerring.simulation.limited import LimitedService
+from unerring.simulation.process_parts import Temper
 
 SECOND_US = 1_000_000
 
@@ -239,3 +242,15 @@ def test_a_slow_service_is_asked_in_turns_and_nobody_gives_up(tmp_path: Path) ->
     asyncio.run(scenario())
     assert narrow.most <= 4
     assert sorted(set(narrow.asked)) == sorted(f"t{number}/ask/0@0" for number in range(200))
+
+
+@pytest.mark.parametrize("mode", ["cancel", "undo"])
+def test_a_simulated_gate_writes_an_undo_down_as_the_filter_does(mode: str) -> None:
+    service = LimitedService("bank", True, Temper(0, 0, 0, 0, 0, 0, 0, 0, 0), {}, Random(0), lambda: len(service.flow))
+    service.start(0)
+    for number, how in enumerate(("do", mode), 1):
+        service.handle("master", Request("i", "i/pay/0@0", "bank", "write", None, how), 0)
+        service.timer(f"work {number}", 0)
+    assert [line.what for line in service.flow] == ["limits", "do", "undo"]
+    paused = [*service.flow[:2], msgspec.structs.replace(service.flow[1], what="pause"), service.flow[2]]
+    assert [violation.promise for violation in check_flow(paused)] == [flow.PAUSED]

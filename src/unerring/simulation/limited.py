@@ -84,7 +84,8 @@ class LimitedService(SimService):
         id, key, since_us = permit
         failed = any(isinstance(e, Send) and e.message.answer == Answer.UNKNOWN for e in effects)
         self.end(id, failed)
-        return [self._note(id.split()[0], request.iid, key, since_us), *effects]
+        what = "do" if request.mode == "do" else "undo"  # as the filter writes it, whichever way it undoes
+        return [self._note(what, request.iid, key, since_us), *effects]
 
     def end(self, id: str, failed: bool) -> None:
         self.limiter.end(id, failed, self.clock())
