@@ -17,7 +17,10 @@ from unerring.simulation import find, run
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     "name",
-    ["processes", "processes-races", "processes-loops", "processes-blocks", "processes-storm", "processes-disks"],
+    [
+        *("processes", "processes-races", "processes-loops", "processes-blocks", "processes-all"),
+        *("processes-storm", "processes-disks"),
+    ],
 )
 def test_two_thousand_seeds(name: str) -> None:
     scenario = find(name)

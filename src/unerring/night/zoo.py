@@ -19,6 +19,7 @@ SUBJECTS: Final = {
     "intake": "intake of a stream",
     "log": "log, store, sealing, states",
     "processes": "processes",
+    "processes-all": "processes",
     "processes-blocks": "processes",
     "processes-disks": "processes that lose their disks",
     "processes-loops": "processes",

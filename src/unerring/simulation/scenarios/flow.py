@@ -27,7 +27,7 @@ class ProcessesFlow(Processes):
 
     service: type[SimService] = LimitedService
     instances_max = (2, 5, 8)
-    weights = (2.0, 3.0, 8.0, 2.0, 1.0, 0.0, 0.0)
+    weights: tuple[float, ...] = (2.0, 3.0, 8.0, 2.0, 1.0, 0.0, 0.0)
     schedule_chance = 0.0
     calm_us = 180 * SECOND_US
     pause_chance = 0.4
