@@ -36,6 +36,7 @@ SCRATCH = "UNERRING_TEST_SCRATCH"
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "xdist_group(name): pytest-xdist's; without it one process runs everything")
     config.addinivalue_line("markers", "long: runs in `make campaign`; `make test` has a shorter test of the same")
+    config.addinivalue_line("markers", "fixed_seeds: searches seeds that are always the same; a night leaves it out")
     config.addinivalue_line("markers", "long_over_connect: long, where its session is one of Spark Connect")
     # Before any test module is imported: numba and Spark read these when they load.
     if SCRATCH in os.environ:

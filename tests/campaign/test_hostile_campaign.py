@@ -20,6 +20,7 @@ SHARES = {
 }
 
 
+@pytest.mark.fixed_seeds
 @pytest.mark.parametrize("name", SHARES)
 def test_altered_messages(name: str) -> None:
     fell = Rain()
@@ -31,6 +32,7 @@ def test_altered_messages(name: str) -> None:
     print(fell)
 
 
+@pytest.mark.fixed_seeds
 @pytest.mark.parametrize("name", SHARES)
 def test_repeated_messages(name: str) -> None:
     for seed in range(100):

@@ -14,6 +14,7 @@ from tests.runtime.test_kill import torment
 from unerring.simulation import find, run
 
 
+@pytest.mark.fixed_seeds
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     "name",

@@ -13,6 +13,7 @@ from unerring.simulation import names
 SEEDS = int(os.environ.get("UNERRING_CAMPAIGN_SEEDS", "2000"))
 
 
+@pytest.mark.fixed_seeds
 @pytest.mark.parametrize("name", names())
 def test_thousands_of_seeds(name: str) -> None:
     command = [sys.executable, "-m", "unerring", "simulate", name, "--seeds", str(SEEDS), "--mutants", "--strict"]

@@ -22,7 +22,7 @@ from unerring.night.findings import FINDINGS_MAX, SEEDS_KEPT_MAX, Findings
 from unerring.night.journal import Journal, Line, Night
 from unerring.night.parts import Part
 from unerring.night.piece import Found, carry_out, runs_of
-from unerring.night.running import Spender
+from unerring.night.running import TESTS_HANG_S, Spender
 
 COUNTING = Part("seeds", "counter:Counting")
 WRONG = Part("seeds", "troubled:Wrong")
@@ -57,10 +57,44 @@ def test_parts_can_be_chosen(tmp_path: Path) -> None:
         parts(only=["nothing"])
     with pytest.raises(CallerError, match="has no files of tests"):
         parts(tmp_path)
-    (tmp_path / "test_long.py").write_text("")
-    assert Part("tests", str(tmp_path / "test_long.py")) in parts(tmp_path)
     with pytest.raises(CallerError, match="is no part of a night"):
         part_of("log")
+
+
+LONG = """
+import pytest
+@pytest.mark.parametrize("how", ["at once", "a::b"])
+def test_kills(how): pass
+@pytest.mark.timeout(9000)
+def test_for_hours(): pass
+@pytest.mark.timeout(timeout=9.5)
+def test_quickly(): pass
+@pytest.mark.fixed_seeds
+def test_the_same_seeds(): pass
+"""
+
+
+def test_a_piece_of_the_long_tests_is_one_test(tmp_path: Path) -> None:
+    file, searched, wrong = tmp_path / "test_long.py", tmp_path / "test_seeds.py", tmp_path / "test_wrong.py"
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = fixed_seeds\n")
+    file.write_text(LONG)
+    searched.write_text("import pytest\n@pytest.mark.fixed_seeds\ndef test_same(): pass\n")
+    wrong.write_text("nonsense")
+    known = parts(tmp_path, only=["tests:"])
+    nodes = {"test_kills[at once]": 0.0, "test_kills[a::b]": 0.0, "test_for_hours": 9000.0, "test_quickly": 9.5}
+    alone = [Part("tests", f"{file}::{node}", limit_s) for node, limit_s in nodes.items()]
+    assert known == [*alone, Part("tests", str(wrong))]
+    assert {part.group for part in alone} == {f"tests:{file}"}
+    assert [carry_out(Piece(part, 1)).tried for part in alone] == [1, 1, 1, 1]
+    [found] = carry_out(Piece(known[-1], 1)).found
+    assert "test_wrong.py" in found.what
+    assert [part_of(part.name).group for part in alone] == [part.group for part in alone]
+
+
+def test_a_test_hangs_only_after_its_own_limit(tmp_path: Path) -> None:
+    spender = Spender(night(tmp_path), [COUNTING], {})
+    assert spender._patience_s(Piece(Part("tests", "f::short", 60.0), 0)) == TESTS_HANG_S
+    assert spender._patience_s(Piece(Part("tests", "f::for_hours", 30_000.0), 0)) > 30_000.0
 
 
 # Seeds
@@ -138,6 +172,32 @@ def test_a_file_of_tests_is_begun_only_if_there_is_time_for_it() -> None:
     division.add(piece, Trial(5), 30.0)
     assert division.next_piece(20.0) is None
     assert division.next_piece(60.0) == Piece(tests, 10**15 + 1)
+
+
+def test_the_tests_of_a_file_share_the_time_of_one_and_take_turns() -> None:
+    many = [Part("tests", f"test_many.py::test_{number}") for number in range(6)]
+    one = Part("tests", "test_one.py::test_it")
+    division = Division([*many, one], {part.name: 0 for part in [*many, one]}, {})
+    order: list[str] = []
+    for _ in range(24):
+        piece = division.next_piece(1e9)
+        assert piece is not None
+        order.append(piece.part.subject)
+        division.add(piece, Trial(1), 50.0)
+    assert order.count(one.subject) == 12
+    assert [order.count(part.subject) for part in many] == [2] * 6
+    first = division.next_piece(1e9)
+    second = division.next_piece(1e9)
+    assert first is not None
+    assert second is not None
+    assert {first.part.group, second.part.group} == {many[0].group, one.group}, "not two of a file at once"
+    assert division.next_piece(1e9) is None
+
+
+def test_nights_begin_with_other_tests(tmp_path: Path) -> None:
+    many = [Part("tests", f"test_many.py::test_{number}") for number in range(20)]
+    begun = [Spender(night(tmp_path / str(seed), seed=seed), many, {}).division.next_piece(1e9) for seed in range(8)]
+    assert len({piece.part for piece in begun if piece is not None}) > 2
 
 
 def test_a_scenario_that_has_not_reached_what_it_must_gets_more() -> None:

@@ -1,6 +1,6 @@
 """A night of trying to break it: everything that searches, on fresh seeds, for as long as there is time.
 
-A night divides its time into *pieces*: some seeds of a scenario, one mutant, hostile messages, a file of tests. Each is
+A night divides its time into *pieces*: some seeds of a scenario, one mutant, hostile messages, a long test. Each is
 a process of its own, so that one that hangs or dies is a finding and ends nothing. What a piece did is a line of the
 journal; a night that was ended goes on from there. See docs/simulation.md.
 """
@@ -8,7 +8,7 @@ journal; a night that was ended goes on from there. See docs/simulation.md.
 from unerring.night.findings import Finding
 from unerring.night.journal import Night, found_lately, open_night
 from unerring.night.pages import fill
-from unerring.night.parts import Part, part_of, parts, scenario_of, scenarios
+from unerring.night.parts import Part, known_scenarios, part_of, parts, scenario_of
 from unerring.night.piece import Piece, Trial, carry_out
 from unerring.night.report import Report, report_of, write_report
 from unerring.night.running import Progress, spend
@@ -25,12 +25,12 @@ __all__ = [
     "carry_out",
     "fill",
     "found_lately",
+    "known_scenarios",
     "open_night",
     "part_of",
     "parts",
     "report_of",
     "scenario_of",
-    "scenarios",
     "spend",
     "write_report",
     "zoo",

@@ -1,4 +1,6 @@
-"""How a night's time is divided: whoever has had least for its weight is next."""
+"""How a night's time is divided: whoever has had least for its weight is next.
+
+The tests of a file share the time of one, and take turns."""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ PIECE_S: Final = 20.0
 """About so long a piece takes: long beside the start of a process, short beside a night."""
 COUNT_MAX: Final = 2_000
 TESTS_S: Final = 600.0
-"""What a file of tests takes until it is known."""
+"""What a test takes until it is known."""
 FUZZ_S: Final = 20
 FUZZ_QUICK_S: Final = 4
 QUICK_S: Final = 3_600.0
@@ -34,16 +36,18 @@ class Division:
         budget_s: float = QUICK_S,
         folder: str = "",
     ) -> None:
-        """`folder`: where fuzzers keep what they find."""
+        """`parts`: with the same right to the time, in this order. `folder`: where fuzzers keep what they find."""
         self._fuzz_s = FUZZ_S if budget_s > QUICK_S else FUZZ_QUICK_S
         self._folder = folder
         self._parts = list(parts)
         self._next_seed = dict(first_seeds)
         self._found = dict(found)
         self._spent_s: dict[str, float] = {part.name: 0.0 for part in parts}
+        self._group_s: dict[str, float] = {part.group: 0.0 for part in parts}
+        """What the parts of a group have had together."""
         self._tried: dict[str, int] = {part.name: 0 for part in parts}
         self._pieces: dict[str, int] = {part.name: 0 for part in parts}
-        self._under_way: dict[str, int] = {part.name: 0 for part in parts}
+        self._under_way: dict[str, int] = {part.group: 0 for part in parts}
         self._mutant: dict[str, int] = {part.name: 0 for part in parts}
         self._reached: dict[str, set[str]] = {part.name: set() for part in parts}
         self.pairs: dict[str, Counter[str]] = {part.name: Counter() for part in parts}
@@ -53,26 +57,27 @@ class Division:
     def next_piece(self, left_s: float) -> Piece | None:
         """The next one that ends in time; None: nothing does. It counts as under way until `add`."""
         waiting = [part for part in self._parts if self.expected_s(part) <= left_s]
-        free = [part for part in waiting if part.kind not in ("tests", "fuzz") or not self._under_way[part.name]]
+        free = [part for part in waiting if part.kind not in ("tests", "fuzz") or not self._under_way[part.group]]
         if not free:
             return None
-        part = min(free, key=lambda one: (self._had(one), one.name))
+        part = min(free, key=lambda one: (self._had(one), self._pieces[one.name]))
         piece = self._piece(part, left_s)
-        self._under_way[part.name] += 1
+        self._under_way[part.group] += 1
         self._next_seed[part.name] += piece.count if part.kind != "mutants" else self._mutant_seeds(part, piece)
         return piece
 
     def add(self, piece: Piece, trial: Trial, seconds: float, new: int = 0) -> None:
         """A piece ended; `new`: how many causes it was the first to find."""
-        name = piece.part.name
+        name, group = piece.part.name, piece.part.group
         if name not in self._spent_s:
             return
         self._spent_s[name] += seconds
+        self._group_s[group] += seconds
         if not piece.shrinks:
             self._tried[name] += trial.tried
             self._pieces[name] += 1
-        self._under_way[name] = max(self._under_way[name] - 1, 0)
-        self._found[name] = self._found.get(name, 0) + new
+        self._under_way[group] = max(self._under_way[group] - 1, 0)
+        self._found[group] = self._found.get(group, 0) + new
         self._reached[name].update(trial.reached)
         self.pairs[name].update(trial.pairs)
 
@@ -92,7 +97,7 @@ class Division:
         return [what for what in scenario_of(part.subject).must_reach if what not in self._reached[part.name]]
 
     def expected_s(self, part: Part) -> float:
-        """What one seed, mutant or file of it takes."""
+        """What one seed, mutant or test of it takes."""
         if part.kind == "fuzz":
             return self._fuzz_s
         if part.kind == "tests":
@@ -102,9 +107,9 @@ class Division:
         return self._spent_s[part.name] / tried if tried else 0.0
 
     def _had(self, part: Part) -> float:
-        """The seconds it has had, over its weight; what is under way counts as if it were done."""
-        weight = part.weight(self._found.get(part.name, 0)) + UNREACHED_WEIGHT * bool(self.unreached(part))
-        spent_s = self._spent_s[part.name] + PIECE_S * self._under_way[part.name]
+        """The seconds its group has had, over its weight; what is under way counts as if it were done."""
+        weight = part.weight(self._found.get(part.group, 0)) + UNREACHED_WEIGHT * bool(self.unreached(part))
+        spent_s = self._group_s[part.group] + PIECE_S * self._under_way[part.group]
         return spent_s / weight
 
     def _piece(self, part: Part, left_s: float) -> Piece:
@@ -127,7 +132,7 @@ class Division:
     def _favour(self, part: Part) -> str:
         """Every other piece of a scenario seeks the pair that was reached and sought least, and is half as long."""
         favoured = self._favoured[part.name]
-        if favoured.total() * 2 > self._pieces[part.name] + self._under_way[part.name]:
+        if favoured.total() * 2 > self._pieces[part.name] + self._under_way[part.group]:
             return ""
         favour = least_reached(scenario_of(part.subject).sought, self.pairs[part.name], favoured)
         favoured.update([favour] if favour else [])

@@ -49,8 +49,8 @@ class Night(msgspec.Struct, frozen=True):
         return self.seconds * self.cores
 
     def first_seed(self, part: Part) -> int:
-        """Where a part's seeds begin."""
-        number = hashlib.blake2b(part.name.encode(), digest_size=8).digest()
+        """Where a part's seeds begin: the tests of a file share them."""
+        number = hashlib.blake2b(part.group.encode(), digest_size=8).digest()
         return (self.seed * _PARTS + int.from_bytes(number) % _PARTS) * _SEEDS
 
 
@@ -137,7 +137,7 @@ def open_night(
 
 
 def found_lately(home: Path) -> dict[str, int]:
-    """How many causes each part found in the last nights."""
+    """How many causes each group of parts found in the last nights."""
     found: dict[str, int] = {}
     for folder in sorted(home.glob("*/night.json"))[-NIGHTS_REMEMBERED:]:
         findings = Findings()
@@ -145,7 +145,7 @@ def found_lately(home: Path) -> dict[str, int]:
             for one in line.trial.found:
                 findings.add(line.piece.part, one)
         for finding in findings.by_id.values():
-            found[finding.part.name] = found.get(finding.part.name, 0) + 1
+            found[finding.part.group] = found.get(finding.part.group, 0) + 1
     return found
 
 

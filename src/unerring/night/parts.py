@@ -10,6 +10,7 @@ from typing import Final, Literal
 import msgspec
 
 from unerring.model import CallerError
+from unerring.night.long_tests import collect
 from unerring.simulation import Scenario, find, names
 
 Kind = Literal["seeds", "mutants", "altered", "repeated", "fuzz", "tests"]
@@ -40,19 +41,26 @@ FOUND_WEIGHT: Final = 2.0
 FOUND_MAX: Final = 4
 
 
-class Part(msgspec.Struct, frozen=True, order=True):
+class Part(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
     """One thing that is tried again and again."""
 
     kind: Kind
     subject: str
-    """A scenario's name, a target of the fuzzer with the folder that it is in, or a file of tests."""
+    """A scenario's name, a target of the fuzzer with its folder, a test (FILE::TEST) or a file of some."""
+    limit_s: float = 0.0
+    """What a test may take by its own mark."""
 
     @property
     def name(self) -> str:
         return f"{self.kind}:{self.subject}"
 
+    @property
+    def group(self) -> str:
+        """What shares the time of one: the tests of a file, anything else by itself."""
+        return self.name.partition("::")[0] if self.kind == "tests" else self.name
+
     def weight(self, found: int) -> float:
-        """How much of the night it gets, beside the others: never nothing."""
+        """How much of the night its group gets, beside the others: never nothing."""
         return _WEIGHTS[self.kind] + FOUND_WEIGHT * min(found, FOUND_MAX)
 
 
@@ -62,7 +70,7 @@ def scenario_of(name: str, broken_by: str = "") -> type[Scenario]:
     return find(name, broken_by)
 
 
-def scenarios() -> list[type[Scenario]]:
+def known_scenarios() -> list[type[Scenario]]:
     """All that come with the package."""
     importlib.import_module("unerring.night.scenarios")
     kinds = [find(name) for name in names()]
@@ -71,15 +79,15 @@ def scenarios() -> list[type[Scenario]]:
 
 def parts(tests: Path | None = None, only: Sequence[str] = (), fuzz: Path | None = None) -> list[Part]:
     """Everything that can be tried here; `only`: the parts whose names have one of these in them."""
-    known = [Part("seeds", kind.name) for kind in scenarios()]
-    known += [Part("mutants", kind.name) for kind in scenarios() if kind.mutants]
+    known = [Part("seeds", kind.name) for kind in known_scenarios()]
+    known += [Part("mutants", kind.name) for kind in known_scenarios() if kind.mutants]
     for name in _HOSTILE:
         known += [Part("altered", name), Part("repeated", name)]
     if tests is not None:
         found = sorted(tests.glob("test_*.py"))
         if not found:
             raise CallerError(f"{tests} has no files of tests (test_*.py); leave --tests out, or name another folder")
-        known += [Part("tests", str(path)) for path in found]
+        known += _tests(found)
     if fuzz is not None:
         if not (fuzz / FUZZER).exists():
             raise CallerError(f"{fuzz} has no {FUZZER}, which runs a fuzzer; leave --fuzz out, or name another folder")
@@ -88,6 +96,17 @@ def parts(tests: Path | None = None, only: Sequence[str] = (), fuzz: Path | None
     if not chosen:
         raise CallerError(f"no part has {' or '.join(map(repr, only))} in its name; there are {_listed(known)}")
     return chosen
+
+
+def _tests(files: Sequence[Path]) -> list[Part]:
+    """Each test by itself. A file that pytest cannot read is one part: running it says what is wrong."""
+    collected = collect(files)
+    known: list[Part] = []
+    for path in files:
+        here = [test for test in collected if test.file == path.name]
+        known += [Part("tests", f"{path}::{test.node}", test.limit_s) for test in here if not test.fixed]
+        known += [] if here else [Part("tests", str(path))]
+    return known
 
 
 def part_of(name: str) -> Part:

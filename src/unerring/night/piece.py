@@ -30,11 +30,10 @@ SEED: Final = "UNERRING_SEED"
 BLOWS: Final = "UNERRING_BLOWS"
 """For tests: the file to which they add how often each kind of fault struck, an object of JSON a line."""
 HOSTILE_MESSAGES: Final = 2_000
-_TESTS_FAILED: Final = 1
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """Some of a part: `count` seeds from `first` on. Of mutants it is one of them, of tests the file, of a target of
+    """Some of a part: `count` seeds from `first` on. Of mutants it is one of them, of tests one, of a target of
     the fuzzer so many seconds."""
 
     part: Part
@@ -181,11 +180,11 @@ def runs_of(piece: Piece, process: int) -> Path:
 
 
 def _tests(piece: Piece) -> Trial:
-    """A file of tests, by pytest: real processes, servers, disks and Spark. What fails keeps its folder."""
+    """A long test, by pytest: real processes, servers, disks and Spark. What fails keeps its folder."""
     home = runs_of(piece, os.getpid())
     shutil.rmtree(home, ignore_errors=True)  # of another process that had this number
     home.mkdir(mode=0o700)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-rf"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-rfE"]
     done = subprocess.run(
         [*command, "--basetemp", str(home / "runs"), piece.part.subject],
         capture_output=True,
@@ -212,7 +211,7 @@ def _judged(piece: Piece, done: subprocess.CompletedProcess[str], where: str) ->
     failed = [line.removeprefix("FAILED ") for line in said if line.startswith(("FAILED ", "ERROR "))]
     text = f"{where}\n" + "\n".join(said)[-TEXT_CHARS_MAX:]
     found = [Found(piece.first, f"failed: {line.partition(' - ')[0]}", text) for line in failed]
-    if done.returncode not in (0, _TESTS_FAILED) or (done.returncode and not found):
+    if done.returncode and not found:
         found = [Found(piece.first, f"pytest ended with {done.returncode}", text + done.stderr[-TEXT_CHARS_MAX:])]
     return Trial(_number_of(said), found=tuple(found))
 

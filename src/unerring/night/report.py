@@ -69,7 +69,7 @@ class Report(msgspec.Struct):
 def report_of(spender: Spender, parts: Sequence[Part]) -> Report:
     """Told from the journal: the same for whoever reads it again."""
     journal = spender.journal
-    rows = {part.name: Row(part.name, first_seed=journal.night.first_seed(part)) for part in parts}
+    rows = {part.group: Row(part.group, first_seed=journal.night.first_seed(part)) for part in parts}
     zoo = {
         (part.subject, mutant.name): Zoo(part.subject, mutant.name, seeds_max=mutant.seeds_max)
         for part in parts
@@ -80,7 +80,7 @@ def report_of(spender: Spender, parts: Sequence[Part]) -> Report:
     for line in journal.lines():
         piece, trial = line.piece, line.trial
         blows.update(trial.blows)
-        row = rows.setdefault(piece.part.name, Row(piece.part.name, first_seed=journal.night.first_seed(piece.part)))
+        row = rows.setdefault(piece.part.group, Row(piece.part.group, first_seed=journal.night.first_seed(piece.part)))
         row.seconds += line.seconds
         if piece.shrinks:
             continue
@@ -99,9 +99,9 @@ def report_of(spender: Spender, parts: Sequence[Part]) -> Report:
                 caged.caught += 1
                 caged.seeds_most = max(caged.seeds_most, trial.caught_after)
     for finding in spender.findings.by_id.values():
-        rows[finding.part.name].findings += 1
+        rows[finding.part.group].findings += 1
     for part in parts:
-        rows[part.name].unreached = spender.division.unreached(part)
+        rows[part.group].unreached = spender.division.unreached(part)
         if part.kind == "seeds":
             known = favours(scenario_of(part.subject).sought)
             rows[part.name].pairs = {pair: spender.division.pairs[part.name][pair] for pair in known}

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from random import Random
 from typing import Final
 
 import msgspec
@@ -29,6 +30,7 @@ HANG_S: Final = 300.0
 START_S: Final = 300.0
 """What a process may take to begin."""
 TESTS_HANG_S: Final = 7_200.0
+"""What a test may take that has no longer limit of its own, which pytest holds it to."""
 TROUBLE_CHARS_MAX: Final = 4_000
 
 
@@ -53,7 +55,7 @@ class Spender:
         self.journal = journal
         self.findings = Findings()
         self.division = Division(
-            parts,
+            Random(night.seed).sample(parts, len(parts)),  # so that no test is the last of every night
             {part.name: night.first_seed(part) for part in parts},
             lately,
             night.budget_s,
@@ -168,8 +170,7 @@ class Spender:
         )
         with self._lock:
             self._processes[process.pid] = process
-        patience_s = TESTS_HANG_S if piece.part.kind == "tests" else self._hang_s * (1 + 9 * piece.shrinks)
-        watch = _Watch(process, START_S, patience_s)
+        watch = _Watch(process, START_S, self._patience_s(piece))
         errors = _Tail(process)
         try:
             seed, trial = self._hear(process, watch, piece)
@@ -195,6 +196,12 @@ class Spender:
         what = "hung" if watch.fired else f"its process died with {process.returncode}"
         text = f"seed {seed}: {what} after {seconds:.0f} s\n{errors.text}"
         return Line(piece, Trial(max(seed - piece.first, 0), found=(Found(seed, what, text),)), seconds, at, hung=seed)
+
+    def _patience_s(self, piece: Piece) -> float:
+        """A piece of tests says nothing between its begin and its end."""
+        if piece.part.kind == "tests":
+            return max(TESTS_HANG_S, piece.part.limit_s + START_S)
+        return self._hang_s * (1 + 9 * piece.shrinks)
 
     def _hear(self, process: subprocess.Popen[str], watch: _Watch, piece: Piece) -> tuple[int, Trial | None]:
         """The last seed that it began, and what it did if it came to its end."""

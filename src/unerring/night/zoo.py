@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from unerring.night.parts import scenarios
+from unerring.night.parts import known_scenarios
 
 SUBJECTS: Final = {
     "channels": "channels",
@@ -46,7 +46,7 @@ def zoo() -> list[Caged]:
     """All mutants of all scenarios, by subject."""
     caged = [
         Caged(SUBJECTS.get(kind.name, kind.name), kind.name, mutant.name, mutant.seeds_max)
-        for kind in scenarios()
+        for kind in known_scenarios()
         for mutant in kind.mutants.values()
     ]
     return sorted(caged, key=lambda one: (one.subject, one.scenario))
