@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from unerring.app.by_turn import Turn, always
+from unerring.app.counted_reactions import goes_on
 from unerring.app.learned import costs_of_run, failovers_of_run
 from unerring.app.measuring import sealed_s
 from unerring.app.parts import Parts
@@ -157,7 +158,7 @@ class Acting:
         from unerring.pipeline import agreed_upgrades, pending
 
         following = pending(self.place.log)
-        if following is None or (reaction.situation, reaction.process) in following.reactions:
+        if following is None or goes_on(reaction, following):
             return TIME_MAX
         agreed = agreed_upgrades(self.place.log)
         return agreed[following.number - 1].at_us if len(agreed) >= following.number else TIME_MAX

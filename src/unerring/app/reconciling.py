@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from unerring.app.application import App
+from unerring.app.counted_reactions import CountedReaction, counted_reactions
 from unerring.app.place import Where, place_of
 from unerring.app.process_audit import KEPT_MAX, known_in
 from unerring.audit import Begun, Starts, Violation, Wanted, check_starts, moment
@@ -37,8 +38,9 @@ def reconcile(app: App, where: Where, through_us: int = TIME_MAX) -> Line:
     """Every situation with a reaction, up to a time, has its instance, and every instance of one its situation."""
     place = place_of(where)
     log, folder = place.log, place.processes
-    taken = {one: Positions(log.store, one.situation).get(one.reader) for one in app.reactions}
-    if not list(folder.glob("*.db")) and all(stamp == BEFORE_ALL for stamp in taken.values()):
+    counted = counted_reactions(log, app.reactions)
+    taken = [Positions(log.store, one.reaction.situation).get(one.reaction.reader) for one in counted]
+    if not list(folder.glob("*.db")) and all(stamp == BEFORE_ALL for stamp in taken):
         return Line()  # nobody acted in this run
     running = running_in(folder)
     if running:
@@ -48,14 +50,16 @@ def reconcile(app: App, where: Where, through_us: int = TIME_MAX) -> Line:
     instances = {instance: next(iter(states.values())) for instance, states in known.decided.items()}
     violations: list[Violation] = []
     notes: list[str] = []
-    for reaction, position in taken.items():
-        chain = log.chain(reaction.situation) if log.declaration(reaction.situation) is not None else None
-        begun = dict(_begun(reaction, instances, chain.base.from_us if chain is not None else TIME_MIN, through_us))
-        begun |= _outlined(reaction, known.outlined, chain.base.from_us if chain is not None else TIME_MIN, through_us)
-        wanted = () if chain is None else _wanted(reaction, log, chain, position, through_us)
+    for one, position in zip(counted, taken, strict=True):
+        name = one.reaction.situation
+        chain = log.chain(name) if log.declaration(name) is not None else None
+        from_us = chain.base.from_us if chain is not None else TIME_MIN
+        begun = dict(_begun(one.reaction, instances, from_us, through_us))
+        begun |= _outlined(one.reaction, known.outlined, from_us, through_us)
+        wanted = () if chain is None else _wanted(one, log, chain, position, through_us, begun)
         starts = check_starts(wanted, begun, known.forgets)
         violations += starts.violations
-        notes += _notes(reaction, starts, known.forgets)
+        notes += _notes(one, starts, known.forgets)
     return Line(tuple(violations), tuple(notes))
 
 
@@ -80,9 +84,19 @@ def _outlined(reaction: Reaction, outlines: Mapping[str, Outline], from_us: int,
     return found
 
 
-def _wanted(reaction: Reaction, log: EventLog, chain: Chain, position: Stamp, through_us: int) -> Iterator[Wanted]:
+def _wanted(
+    counted: CountedReaction,
+    log: EventLog,
+    chain: Chain,
+    position: Stamp,
+    through_us: int,
+    begun: Mapping[str, Begun],
+) -> Iterator[Wanted]:
+    """Situations of times at which the reaction counted. Others only, if they have an instance all the same: a run may
+    have been started again with other reactions, where its rules were the same."""
     from unerring.log import events_of
 
+    reaction = counted.reaction
     bad = Quarantine(log.store, reaction.situation).events()
     aside = {
         (one.epoch, one.sequence) for one in bad if one.reason is Reason.PROCESS and one.producer == reaction.reader
@@ -91,20 +105,27 @@ def _wanted(reaction: Reaction, log: EventLog, chain: Chain, position: Stamp, th
     for span in chain.spans(from_us, min(chain.refresh(), through_us)):
         table = chain.read(max(from_us, span.from_us), min(span.through_us, through_us))
         for situation in events_of(table, chain.schema):
-            stamp = situation.stamp
+            stamp, instance = situation.stamp, reaction.instance(situation)
+            started = begun.get(instance)
+            if started is None and not counted.counts(stamp.time):
+                continue
+            given = counted.given(situation)
+            fits = started is not None and (started.given in given or not given)
             yield Wanted(
-                reaction.instance(situation),
+                instance,
                 f"{reaction.situation} at {moment(stamp.time)} #{stamp.ordinal}",
-                digest_of(reaction.process, reaction.values(situation)),
+                started.given if started is not None and fits else next(iter(given), ""),
                 stamp <= position,
                 (stamp.time, stamp.ordinal) in aside,
             )
 
 
-def _notes(reaction: Reaction, starts: Starts, forgets: bool) -> Iterator[str]:
-    who = f"{reaction.situation} starts {reaction.process}"
-    if starts.waiting:
+def _notes(counted: CountedReaction, starts: Starts, forgets: bool) -> Iterator[str]:
+    who = f"{counted.reaction.situation} starts {counted.reaction.process}"
+    if starts.waiting and counted.goes_on:
         yield f"{who}: {starts.waiting:,} situations are still to be acted on, when the run continues"
+    elif starts.waiting:
+        yield f"{who}: {starts.waiting:,} situations were still to be acted on when that ended, and start none"
     if starts.aside:
         yield f"{who}: {starts.aside:,} situations could start none, and are in quarantine with the reason"
     if forgets and starts.missing:

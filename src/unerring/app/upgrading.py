@@ -109,8 +109,11 @@ def note_first(place: Place, address: str, app: App) -> None:
 
 
 def _proposal(number: int, address: str, app: App) -> Proposal:
-    reactions = tuple((reaction.situation, reaction.process) for reaction in app.reactions)
-    return msgspec.structs.replace(proposal_of(number, address, edition(app), app.buckets), reactions=reactions)
+    return msgspec.structs.replace(
+        proposal_of(number, address, edition(app), app.buckets),
+        reactions=tuple((reaction.situation, reaction.process) for reaction in app.reactions),
+        given=tuple(reaction.given for reaction in app.reactions),
+    )
 
 
 class Pending:
@@ -124,7 +127,6 @@ class Pending:
         self.editions = edition_of(before or proposed), edition_of(proposed)
         self.old, self.new = (levels_in(place, rules, proposed.buckets) for rules in self.editions)
         self._place = place
-        self._reactions_before = (before or proposed).reactions
 
     @property
     def agreed(self) -> Agreement:
@@ -162,11 +164,15 @@ class Pending:
             take_over(spark, self.proposed, self.agreed, self.old, self.new, self.editions)
 
     def _begin_reactions(self) -> None:
-        """What a reaction that is new does begins after the agreed time."""
+        """What a reaction that is new does begins after the agreed time, also if it was there before and had ended. One
+        that came without an upgrade goes on from where it is."""
         log = self._place.log
-        for situation, process in sorted({*self.proposed.reactions} - {*self._reactions_before}):
+        before = [{*one.reactions} for one in proposals(log)[: self.proposed.number]]
+        ends = [agreed.at_us for agreed in agreed_upgrades(log)]
+        for situation, process in sorted({*self.proposed.reactions} - before[-1]):
+            ended = [end_us for end_us, pairs in zip(ends, before, strict=False) if (situation, process) in pairs]
             positions, reader = Positions(log.store, situation), reader_of(process)
-            if reader not in positions.all():
+            if positions.get(reader).time <= max(ended, default=TIME_MIN):
                 positions.commit(reader, Stamp(self.at_us, _WHOLE_TIME))
 
     def catch_up(self, spark: SparkSession, bounds: Bounds, say: Say) -> None:

@@ -76,6 +76,8 @@ class Proposal(msgspec.Struct, frozen=True):
     """Of a live run: among how many each node of this edition is divided."""
     prepared: bool = False
     """It is for a live run that is going on: its time is agreed on once the new nodes are ready."""
+    given: tuple[tuple[tuple[str, str], ...], ...] = ()
+    """For each of the reactions, which column gives which variable. Earlier releases did not write it down."""
 
 
 class Agreement(msgspec.Struct, frozen=True):
