@@ -24,7 +24,7 @@ import msgspec
 
 from unerring.model import CallerError, Persist
 from unerring.processes import Grouping, Process, ProcessesConfig, Retry, Service, replica_set
-from unerring.runtime import MACHINE, Embedded, HttpService, RunningNode, SqliteStorage
+from unerring.runtime import MACHINE, Embedded, HttpService, RunningNode, SqliteStorage, collect_seldom
 
 NODES = ("n0", "n1", "n2")
 ALONE = Grouping(each_alone=True)
@@ -456,4 +456,5 @@ def _first_after(journal: Path, moment_ns: int) -> int:
 
 
 if __name__ == "__main__":
+    collect_seldom()
     asyncio.run(_node(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), json.loads(sys.argv[5])))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from random import Random
 from typing import Any
+from weakref import ref
 
 import msgspec
 import pytest
@@ -132,6 +134,20 @@ def test_the_more_instances_wait_the_more_seldom_each_is_looked_at(crowd: Three)
     assert shared.idle_us == IDLE_US
     some = {f"w{n}": None for n in range(100_000)}
     assert msgspec.structs.replace(shared, led=some).idle_us >= 100_000 * IDLE_EACH_US
+
+
+def test_an_instance_that_is_settled_leaves_memory_though_nobody_looks_for_circles() -> None:
+    three = Three()
+    three.start("i1")
+    three.run_until(lambda: three.all_known(1))
+    replicas = [ref(node.instances["i1"]) for node in three.nodes.values()]
+    gc.disable()  # as good as: runtime/collecting.py
+    try:
+        three.flying += [("partner", name, Post("i1", Mail("m", "go", 7))) for name in NAMES]
+        three.run_until(lambda: not any(node.instances for node in three.nodes.values()))
+        assert [replica() for replica in replicas] == [None, None, None]
+    finally:
+        gc.enable()
 
 
 def test_a_start_is_handed_on_before_the_disk_of_its_starter_is_waited_for() -> None:

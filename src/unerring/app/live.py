@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import random
 import signal
 import sys
@@ -54,6 +53,7 @@ from unerring.runtime import (
     Host,
     SqliteStorage,
     cluster as clusters,
+    collect_seldom,
     dotted,
     own_log,
 )
@@ -168,8 +168,7 @@ def _quarantine(run: Place) -> Any:
 
 
 def main() -> None:
-    # Events are many and in no circles: looking for circles among them all the time would cost more than the events.
-    gc.set_threshold(200_000, 50, 1000)
+    collect_seldom()
     try:
         with contextlib.suppress(KeyboardInterrupt):
             asyncio.run(run_node(Place(sys.argv[1], Path(sys.argv[2])), sys.argv[3]))

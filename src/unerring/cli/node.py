@@ -73,8 +73,9 @@ def command(
     versions = bounded(versions, to_duration_us(failover) if failover else 0, thresholds)
     folder = place_of(data).scratch
     folder.mkdir(parents=True, exist_ok=True)
-    from unerring.runtime import LinksConfig
+    from unerring.runtime import LinksConfig, collect_seldom
 
+    collect_seldom()
     trust = LinksConfig(tls=tls, policy=policy, secret=secret_file)
     asked_at = None if metrics_port is None else (metrics_host, metrics_port)
     asyncio.run(_run(versions, name, listen, pairs(peer), pairs(service), folder, trust, start, given, large, asked_at))

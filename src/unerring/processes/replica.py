@@ -23,13 +23,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
+from weakref import proxy
 
 import msgspec
 
 from unerring.model import Address
 from unerring.processes.acceptor import Acceptor
 from unerring.processes.backups import Backups
-from unerring.processes.context import Context, Shared
+from unerring.processes.context import Context, Roles, Shared
 from unerring.processes.election import Election
 from unerring.processes.execution import Execution
 from unerring.processes.inbox import Inbox
@@ -101,10 +102,12 @@ class Replica:
         self.context = context = self.context_part(shared, instance, members)
         self.others = context.others
         self.watch = watch = self.watch_part(context, now)
-        self.acceptor = acceptor = self.acceptor_part(context, watch, self, records)
+        roles: Roles = proxy(self)
+        """Weak: so a settled instance is in no circle, and leaves memory at once (runtime/collecting.py)."""
+        self.acceptor = acceptor = self.acceptor_part(context, watch, roles, records)
         self.inbox = inbox = self.inbox_part(context, acceptor, watch, records)
         self.logs = logs = Logs(context, records)
-        self.replication = replication = self.replication_part(context, acceptor, watch, logs, self)
+        self.replication = replication = self.replication_part(context, acceptor, watch, logs, roles)
         self.election = election = self.election_part(context, acceptor, watch, inbox, replication, records)
         self.slot = slot = self.slot_part(context, acceptor, records)
         self.backups = backups = self.backups_part(context, acceptor, self.execution_part, records)

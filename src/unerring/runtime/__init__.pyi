@@ -18,6 +18,7 @@ from .channel import (
     Subscriber as Subscriber,
 )
 from .channel.keys import public_key as public_key
+from .collecting import collect_seldom as collect_seldom
 from .compiling import submit as submit
 from .giop import (
     GiopClient as GiopClient,
