@@ -186,12 +186,16 @@ def test_try_publish_says_no_while_a_registered_consumer_is_behind() -> None:
         with unerring.Subscriber(publisher.address, Reading, config=config) as events:
             publisher.publish(Reading("press-1", 0.0))
             next(events)
+            unread = 0
             while not publisher._inner.registered:
-                publisher.try_publish(Reading("press-1", 0.0))
+                unread += publisher.try_publish(Reading("press-1", 0.0))
             said = [publisher.try_publish(Reading("press-1", 1.0)) for _ in range(20)]
             assert said[-1] is False
+            unread += sum(said)
             while not publisher.try_publish(Reading("press-1", 2.0)):
-                next(events)
+                if unread:  # the acknowledgement may come a while after the last of them was read
+                    next(events)
+                    unread -= 1
 
 
 def test_a_publisher_that_is_not_open_says_so() -> None:
