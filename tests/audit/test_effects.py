@@ -29,6 +29,7 @@ def right(random: Random) -> tuple[list[Due], list[Effect], list[str], list[str]
 
 
 def changed(kind: str, random: Random) -> tuple[list[Violation], Due]:
+    """What the checker says of a history with one thing wrong, and the situation that it is about."""
     dues, lines, begun, failed = right(random)
     at = random.choice([at for at, due in enumerate(dues) if at != FAILED])
     due = dues[at]

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from tests.audit import test_effects
 from tests.audit.test_one_copy import E, V
 from unerring.audit import (
     COMPLETENESS,
@@ -31,6 +32,7 @@ from unerring.audit import (
     Wanted,
     check_channel,
     check_done,
+    check_effects,
     check_family,
     check_flow,
     check_intake,
@@ -431,6 +433,15 @@ def whole_line(random: Random) -> Tried:
     return Tried(right, Wrong(kind, all_of(), (promise,), words))
 
 
+def whole_effects(random: Random) -> Tried:
+    """From what was published to what services did."""
+    right = check_effects(*test_effects.right(random), finished=True)
+    kind = random.choice(list(test_effects.KINDS))
+    promise, words = test_effects.KINDS[kind]
+    violations, _ = test_effects.changed(kind, random)
+    return Tried(right, Wrong(kind, violations, (promise,), [words]))
+
+
 CHECKERS: Final[dict[str, Callable[[Random], Tried]]] = {
     "strong reliability": strong,
     "loss ledger": ledger,
@@ -439,5 +450,6 @@ CHECKERS: Final[dict[str, Callable[[Random], Tried]]] = {
     "intake": intake,
     "families": family,
     "line": whole_line,
+    "effects": whole_effects,
 }
 """By the checker that is tried."""
