@@ -224,6 +224,21 @@ def test_what_differs_by_numbers_is_one_cause() -> None:
     assert findings.add(COUNTING, Found(1, "another promise", "")) is not None
 
 
+def test_one_promise_that_is_broken_by_other_last_steps_is_another_cause() -> None:
+    findings = Findings()
+
+    def new(*steps: str) -> bool:
+        return findings.add(WRONG, Found(1, "events arrive in order", "", steps)) is not None
+
+    assert new("c0: sequence 81 of e38c8e came after 108")
+    assert not new("c1: sequence 7 of 9ffc2d came after 9", "c1: sequence 8 of 9ffc2d came after 9"), "once each"
+    assert new("at 9408 us: list index out of range", "in _has_room, /here/feed.py:233")
+    assert new("at 9408 us: list index out of range", "in accept, /here/feed.py:233")
+    last = ["c1: a crash", *[f"c1: event {number}" for number in range(9)], "c1: a gap"]
+    assert new("c1: it slept", *last)
+    assert not new("c1: it lost its disk", *last), "only the last steps count"
+
+
 def test_causes_are_bounded() -> None:
     findings = Findings()
     for number in range(FINDINGS_MAX + 5):

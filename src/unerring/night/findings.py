@@ -1,4 +1,4 @@
-"""Findings, one for each cause: what differs only by numbers and names is the same cause."""
+"""Findings, one for each cause: what breaks the same promise by the same last steps, but for numbers and names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from unerring.night.piece import SEED, Found
 SEEDS_KEPT_MAX: Final = 20
 FINDINGS_MAX: Final = 500
 """Causes that a night keeps. Whoever has so many need not look for more."""
-_CHANGING: Final = re.compile(r"0x[0-9a-f]+|\d+|/\S+")
+_CHANGING: Final = re.compile(r"/\S+|\w*\d\w*")
+STEPS_MAX: Final = 3
+"""So many of the last steps, each once, tell one cause from another."""
 
 
 class Finding(msgspec.Struct):
@@ -60,7 +62,8 @@ class Finding(msgspec.Struct):
 def cause_of(part: Part, found: Found) -> str:
     """The same for everything that is probably the same mistake."""
     where = part.subject.partition("-")[0] if part.kind not in ("tests", "fuzz") else part.subject
-    same = _CHANGING.sub("#", f"{where}|{found.what}")
+    steps = dict.fromkeys(_CHANGING.sub("#", step) for step in found.steps)
+    same = "|".join([where, _CHANGING.sub("#", found.what), *list(steps)[-STEPS_MAX:]])
     return hashlib.blake2b(same.encode(), digest_size=5).hexdigest()
 
 

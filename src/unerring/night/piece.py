@@ -24,6 +24,8 @@ from unerring.night.parts import FUZZER, Part, scenario_of
 from unerring.simulation import catch, encode_schedule, pour, run, schedule_of, shrink
 
 TEXT_CHARS_MAX: Final = 4_000
+STEPS_KEPT_MAX: Final = 20
+STEP_CHARS_MAX: Final = 300
 SHRINK_RUNS_MAX: Final = 100
 SEED: Final = "UNERRING_SEED"
 """For tests: where what they draw begins."""
@@ -56,6 +58,8 @@ class Found(msgspec.Struct, frozen=True):
     """The promise that was broken, or the error: the same words each time."""
     text: str
     """What shows it."""
+    steps: tuple[str, ...] = ()
+    """The lines of the history that show it, in order."""
 
 
 class Trial(msgspec.Struct, frozen=True):
@@ -123,7 +127,9 @@ def _seeds(piece: Piece, begins: Callable[[int], object]) -> Trial:
             reached[what] = reached.get(what, 0) + 1
         if outcome.violations:
             violation = outcome.violations[0]
-            found.append(Found(seed, f"{outcome.phase}: {violation.promise}", str(violation)[:TEXT_CHARS_MAX]))
+            what, text = f"{outcome.phase}: {violation.promise}", str(violation)[:TEXT_CHARS_MAX]
+            steps = tuple(line[:STEP_CHARS_MAX] for line in violation.witness[-STEPS_KEPT_MAX:])
+            found.append(Found(seed, what, text, steps))
     return Trial(piece.count, messages, virtual_us, reached, dict(pairs), tuple(found))
 
 
