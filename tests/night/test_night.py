@@ -194,6 +194,18 @@ def test_the_tests_of_a_file_share_the_time_of_one_and_take_turns() -> None:
     assert division.next_piece(1e9) is None
 
 
+def test_a_night_knows_what_tests_took_in_those_before(tmp_path: Path) -> None:
+    short, long = (Part("tests", f"test_long.py::test_{name}") for name in ("short", "long"))
+    journal = night(tmp_path)
+    for part, seconds in ((short, 10.0), (short, 30.0), (long, 500.0)):
+        journal.add(Line(Piece(part, 0), Trial(1), seconds, ""))
+    journal.add(Line(Piece(short, 0), Trial(0), 7_000.0, "", hung=0))
+    later = Spender(open_night(tmp_path, 90, 2, 8, now=datetime(2999, 1, 1, tzinfo=UTC)), [short, long], {}).division
+    assert [later.expected_s(part) for part in (short, long)] == [20.0, 500.0]
+    first = Spender(open_night(tmp_path / "first", 90, 2, 8), [short, long], {}).division
+    assert [first.expected_s(part) for part in (short, long)] == [45.0, 45.0], "a short night tries what it can"
+
+
 def test_nights_begin_with_other_tests(tmp_path: Path) -> None:
     many = [Part("tests", f"test_many.py::test_{number}") for number in range(20)]
     begun = [Spender(night(tmp_path / str(seed), seed=seed), many, {}).division.next_piece(1e9) for seed in range(8)]

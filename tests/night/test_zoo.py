@@ -5,10 +5,24 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from unerring.model import CallerError
-from unerring.night import fill, known_scenarios, scenario_of, zoo
+from unerring.night import (
+    Progress,
+    Report,
+    fill,
+    keep,
+    known_scenarios,
+    open_night,
+    parts,
+    report_of,
+    scenario_of,
+    write_report,
+    zoo,
+)
+from unerring.night.running import Spender
 from unerring.night.zoo import SUBJECTS
 from unerring.simulation import catch, run
 
@@ -16,6 +30,13 @@ ROOT = Path(__file__).parent.parent.parent
 PAGE, DATA = ROOT / "docs" / "reliability.md", ROOT / "docs" / "data"
 FIRST = 280_010_000
 OWN = ("filter", "security", "sinks")
+STRIKES = """
+import json, os
+from pathlib import Path
+
+def test_kills():
+    Path(os.environ["UNERRING_BLOWS"]).write_text(json.dumps({"kill -9": 3}))
+"""
 
 
 def test_every_registered_mutant_is_on_the_page() -> None:
@@ -48,6 +69,34 @@ def test_a_night_s_figures_are_written_into_the_page(tmp_path: Path) -> None:
     night = tmp_path / "data" / "night.json"
     night.write_text(night.read_text().replace('"inputs"', '"tests": 77, "inputs"', 1))
     assert "77 tests" in fill(PAGE, tmp_path / "data")
+
+
+def test_the_page_says_what_became_of_every_part_of_a_night(tmp_path: Path) -> None:
+    (tmp_path / "long").mkdir()
+    (tmp_path / "long" / "test_long.py").write_text(STRIKES)
+    tried = parts(tmp_path / "long", ["seeds:filter", "mutants:filter", "tests:"])
+    journal = open_night(tmp_path / "night", 3600, 1, 31)
+    spender = Spender(journal, tried, {})
+
+    def until_all_were_tried(_: Progress) -> None:
+        if {line.piece.part for line in journal.lines()} == set(tried):
+            spender.stop()
+
+    spender.spend(until_all_were_tried, every_s=0.02)
+    shutil.copytree(DATA, tmp_path / "data")
+    report_of_it = report_of(spender, tried)
+    write_report(journal, report_of_it)
+    keep(tmp_path / "night" / "report.json", tmp_path / "data")
+    text = fill(PAGE, tmp_path / "data")
+    assert "| `seeds:filter` |" in text
+    assert f"| `tests:{tmp_path / 'long' / 'test_long.py'}` | 1 |" in text
+    assert "| kill -9 | 3 |" in text
+    told = {(one.scenario, one.mutant): one for one in report_of_it.mutants if one.times}
+    assert told, "one of the filter at least"
+    kept = msgspec.json.decode((tmp_path / "data" / "night.json").read_bytes(), type=Report).mutants
+    before = msgspec.json.decode((DATA / "night.json").read_bytes(), type=Report).mutants
+    for one in before:
+        assert told.get((one.scenario, one.mutant), one) in kept, "what an earlier night said of the others stays"
 
 
 @pytest.mark.parametrize("name", OWN)

@@ -7,7 +7,7 @@ journal; a night that was ended goes on from there. See docs/simulation.md.
 
 from unerring.night.findings import Finding
 from unerring.night.journal import Night, found_lately, open_night
-from unerring.night.pages import fill
+from unerring.night.pages import fill, keep
 from unerring.night.parts import Part, known_scenarios, part_of, parts, scenario_of
 from unerring.night.piece import Piece, Trial, carry_out
 from unerring.night.report import Report, report_of, write_report
@@ -25,6 +25,7 @@ __all__ = [
     "carry_out",
     "fill",
     "found_lately",
+    "keep",
     "known_scenarios",
     "open_night",
     "part_of",

@@ -5,7 +5,8 @@ The tests of a file share the time of one, and take turns."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from unerring.night.parts import Part, scenario_of
@@ -16,7 +17,7 @@ PIECE_S: Final = 20.0
 """About so long a piece takes: long beside the start of a process, short beside a night."""
 COUNT_MAX: Final = 2_000
 TESTS_S: Final = 600.0
-"""What a test takes until it is known."""
+"""What a test takes until it is known, but at most half of a short night."""
 FUZZ_S: Final = 20
 FUZZ_QUICK_S: Final = 4
 QUICK_S: Final = 3_600.0
@@ -35,10 +36,15 @@ class Division:
         found: dict[str, int],
         budget_s: float = QUICK_S,
         folder: str = "",
+        length_s: float = QUICK_S,
+        took_s: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        """`parts`: with the same right to the time, in this order. `folder`: where fuzzers keep what they find."""
+        """`parts`: with the same right to the time, in this order. `folder`: where fuzzers keep what they find.
+        `took_s`: what the tests took in the nights before."""
         self._fuzz_s = FUZZ_S if budget_s > QUICK_S else FUZZ_QUICK_S
         self._folder = folder
+        self._unknown_s = min(TESTS_S, length_s / 2)
+        self._took_s = took_s
         self._parts = list(parts)
         self._next_seed = dict(first_seeds)
         self._found = dict(found)
@@ -102,7 +108,7 @@ class Division:
             return self._fuzz_s
         if part.kind == "tests":
             pieces = self._pieces[part.name]
-            return self._spent_s[part.name] / pieces if pieces else TESTS_S
+            return self._spent_s[part.name] / pieces if pieces else self._took_s.get(part.name, self._unknown_s)
         tried = self._tried[part.name]
         return self._spent_s[part.name] / tried if tried else 0.0
 

@@ -149,6 +149,16 @@ def found_lately(home: Path) -> dict[str, int]:
     return found
 
 
+def took_lately(home: Path) -> dict[str, float]:
+    """How long each test took in the last nights, on average, so that a night begins what it can end."""
+    took: dict[str, list[float]] = {}
+    for folder in sorted(home.glob("*/night.json"))[-NIGHTS_REMEMBERED:]:
+        for line in _opened(folder.parent).lines():
+            if line.piece.part.kind == "tests" and line.hung is None:
+                took.setdefault(line.piece.part.name, []).append(line.seconds)
+    return {name: sum(seconds) / len(seconds) for name, seconds in took.items()}
+
+
 def release() -> str:
     """The commit of a working copy, with a mark if it was changed since; else the version."""
     from unerring import __version__

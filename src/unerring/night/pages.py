@@ -67,6 +67,18 @@ def fill(page: Path, data: Path) -> str:
     return text
 
 
+def keep(report: Path, data: Path) -> None:
+    """Take a night's report over. Mutants that it did not come to keep what an earlier night says of them."""
+    told: Report = _read(report, Report)
+    kept = {(one.scenario, one.mutant): one for one in told.mutants}
+    for one in _read(data / NIGHT, Report).mutants if (data / NIGHT).exists() else ():
+        now = kept.get((one.scenario, one.mutant))
+        if now is None or not now.times:
+            kept[one.scenario, one.mutant] = one
+    whole = msgspec.structs.replace(told, mutants=list(kept.values()))
+    (data / NIGHT).write_bytes(msgspec.json.format(msgspec.json.encode(whole)) + b"\n")
+
+
 def _read(path: Path, kind: Any) -> Any:
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)

@@ -21,7 +21,7 @@ import msgspec
 from unerring.model import UnerringError
 from unerring.night.division import Division
 from unerring.night.findings import Finding, Findings
-from unerring.night.journal import Journal, Line
+from unerring.night.journal import Journal, Line, took_lately
 from unerring.night.parts import Part
 from unerring.night.piece import Begins, Ends, Found, Piece, Trial, runs_of
 
@@ -60,6 +60,8 @@ class Spender:
             lately,
             night.budget_s,
             str(journal.folder.parent / "fuzz"),
+            night.seconds,
+            took_lately(journal.folder.parent),
         )
         self.spent_s = 0.0
         self.tried = 0
