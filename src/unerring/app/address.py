@@ -11,8 +11,9 @@ from typing import Any
 from unerring.model import CallerError, UnerringError
 
 
-def find(address: str) -> Any:
-    """The object, or a sentence that says what is wrong with its address or its module."""
+def find(address: str, again: bool = False) -> Any:
+    """The object, or a sentence that says what is wrong with its address or its module. `again`: as the module is now,
+    though it was loaded before."""
     module, colon, attribute = address.partition(":")
     if not (module and colon and attribute):
         raise CallerError(f"{address!r} is not an address; write module:attribute, as in factory.app:app")
@@ -20,6 +21,8 @@ def find(address: str) -> Any:
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
+        if again and module in sys.modules:
+            importlib.reload(sys.modules[module])
         target: Any = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):

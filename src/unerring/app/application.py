@@ -246,9 +246,9 @@ def placement(app: str, plans: Sequence[Plan], nodes: Mapping[str, Sequence[Any]
     return placed
 
 
-def load(address: str) -> App:
-    """The app at `module:attribute`."""
-    app = find(address)
+def load(address: str, again: bool = False) -> App:
+    """The app at `module:attribute`. `again`: as its module is now, though it was loaded before."""
+    app = find(address, again)
     if not isinstance(app, App):
         raise CallerError(f"{address} is a {type(app).__name__}, not an app; make one with unerring.App(...)")
     return app

@@ -23,6 +23,8 @@ from unerring.model import CallerError
 from unerring.runtime import LiveSupervisor, processes
 
 LOOK_S: Final = 1.0
+UPGRADE: Final = "upgrade"
+"""What the part is called that waits for an app that cannot be loaded."""
 TAKES_PART: Final = ("member", "running")
 """States of processes: a replica that has caught up, and any other that is well."""
 
@@ -89,8 +91,13 @@ class LiveEngine:
         if not self._on_spark and not (cluster.hosts and self._place.is_folder):
             certify = partial(live_cluster.certify, options=o, app=self._app.name)
             self._upgrade = LiveUpgrade(
-                self._place, supervisor, f, self._thread.call, self._say, certify, self._address
+                self._place, supervisor, f, self._thread.call, self._say, certify, self._address, self._upgrade_waits
             )
+
+    def _upgrade_waits(self, why: str) -> None:
+        if why:
+            self._parts.began(UPGRADE)
+        self._parts.waits(UPGRADE, why)
 
     def go_on_from(self, before: LiveEngine) -> None:
         """The processes of a run whose rules these follow: those that did not change have gone on."""

@@ -10,8 +10,9 @@ first, and followed by all: a host that was away goes on where the others are, a
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -20,6 +21,7 @@ from unerring.app.arrangements import ALONE, BESIDE
 from unerring.app.place import Place
 from unerring.audit import moment
 from unerring.correlation import Topology, alone, side_by_side
+from unerring.model import UnerringError
 from unerring.runtime import Cluster, LiveSupervisor, free_addresses, process_names
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 Call = Callable[[Callable[[], None]], None]
 Certify = Callable[[Cluster], None]
+AGAIN_S: Final = 5.0
+"""After so long an app that could not be loaded is tried again."""
 
 
 class LiveUpgrade:
@@ -42,8 +46,10 @@ class LiveUpgrade:
         say: Callable[[str], Any] = lambda _: None,
         certify: Certify = lambda _: None,
         app: str = "",
+        waits: Callable[[str], Any] = lambda _: None,
     ) -> None:
-        """`app`: which one runs here, where others may have let a later one take over meanwhile."""
+        """`app`: which one runs here, where others may have let a later one take over meanwhile. `waits` hears what
+        keeps the next one from being loaded here, and an empty text once it can be."""
         self._place = place
         self._supervisor = supervisor
         self._f = f
@@ -52,6 +58,9 @@ class LiveUpgrade:
         self._certify = certify
         self._number = _number_of(place, app)
         self._finished: int | None = None
+        self._waits = waits
+        self._why = ""
+        self._again_s = 0.0
 
     @property
     def _spread(self) -> bool:
@@ -73,6 +82,8 @@ class LiveUpgrade:
         if self._topology.upgrade < proposed.number:
             self._prepare(proposed)
             return ""
+        if self._spread:
+            self._load(proposed)  # whoever has to correct it hears of it before the other hosts go on
         if not is_done(log, proposed.number) and not is_ready(log, proposed.number):
             if self._is_ready():
                 create(log, Ready(proposed.number))
@@ -123,22 +134,43 @@ class LiveUpgrade:
             return
         if is_done(log, proposed.number):
             return
+        app = self._load(proposed)
+        if app is None:
+            return
         upgrade = Pending(self._place, proposed)
         fresh = changes_of(*upgrade.editions).fresh
         plans = [plan for plan in upgrade.editions[1].plans if plan.name in fresh]
-        changed = self._beside(proposed, [schema.name for plan in plans for schema in plan.outputs])
+        changed = self._beside(app, proposed, [schema.name for plan in plans for schema in plan.outputs])
         # Streams that come have nothing up to the agreed time, which is not before this one.
         begin_streams(furthest(upgrade.editions[0], log), upgrade.editions, upgrade.new)
         coming = [name for name in changed.addresses if name not in cluster.addresses]
         self._say(f"the new nodes of {proposed.app} start: {', '.join(coming)}")
         self._change(arrangements.agree(self._place, BESIDE, changed) if self._spread else changed)
 
-    def _beside(self, proposed: Proposal, streams: list[str]) -> Cluster:
-        """The cluster with the new nodes beside the old ones."""
-        from unerring.app.live_cluster import topology_of
+    def _load(self, proposed: Proposal) -> App | None:
+        """The app whose rules follow. None: it cannot be loaded here now. Until somebody changes that, all goes on."""
         from unerring.app.upgrading import load_again
 
-        app: App = load_again(proposed.app, self._place)
+        if time.monotonic() < self._again_s:
+            return None
+        app, why = None, ""
+        try:
+            app = load_again(proposed.app, self._place)
+        except UnerringError as error:
+            self._again_s = time.monotonic() + AGAIN_S
+            why = (
+                f"the rules of {proposed.app} cannot take over here: {error}. Correct that on this host; it is tried "
+                f"every {AGAIN_S:.0f} s, and the rules that run go on"
+            )
+        if why != self._why:
+            self._why = why
+            self._waits(why)
+        return app
+
+    def _beside(self, app: App, proposed: Proposal, streams: list[str]) -> Cluster:
+        """The cluster with the new nodes beside the old ones."""
+        from unerring.app.live_cluster import topology_of
+
         cluster = self._supervisor.cluster
         after = topology_of(app, self._f, everywhere=self._spread, shards=proposed.shards)
         both = side_by_side(cluster.topology, after, streams, proposed.number)
@@ -184,6 +216,8 @@ class LiveUpgrade:
             left = arrangements.left_of(cluster, alone(cluster.topology))
             if self._spread:
                 left = arrangements.agree(self._place, ALONE, left)
+        if self._load(proposed) is None:  # what runs here from now on is that app
+            return False
         self._change(msgspec.structs.replace(left, app=proposed.app))
         return True
 

@@ -92,6 +92,8 @@ class PartState(msgspec.Struct):
     """The reason of its last failure."""
     since_us: int = 0
     """Wall time since when it is in this state."""
+    held: bool = False
+    """It waits for somebody, and has not failed."""
 
 
 class Written(msgspec.Struct):
@@ -132,7 +134,7 @@ class Parts:
         """A part starts to work, for the first time or again."""
         with self._lock:
             part = self._parts.setdefault(name, PartState(name))
-            part.state, part.since_us = "running", time.time_ns() // 1000
+            part.state, part.held, part.since_us = "running", False, time.time_ns() // 1000
             self._restarts.setdefault(name, Restarts(self._config))
             self._began_s[name] = time.monotonic()
 
@@ -140,9 +142,10 @@ class Parts:
         """A part waits for somebody, by itself and as long as it takes; an empty text: it works again."""
         with self._lock:
             part = self._parts.get(name)
-            if part is None or part.why == why or (not why and part.state == "running"):
+            if part is None or (part.why == why if why and part.held else not why and part.state == "running"):
                 return
             part.state, part.why = ("waiting", why) if why else ("running", part.why)
+            part.held = bool(why)
             part.since_us = time.time_ns() // 1000
         self._say(f"{name} waits: {why}" if why else f"{name} goes on")
 
@@ -159,7 +162,7 @@ class Parts:
             part, restarts = self._parts[name], self._restarts[name]
             first = restarts.total == 0
             pause_s = restarts.failed(time.monotonic() - self._began_s[name])
-            part.why, part.since_us = sentence(inner), time.time_ns() // 1000
+            part.why, part.held, part.since_us = sentence(inner), False, time.time_ns() // 1000
             if _is_final(inner, first) or restarts.used_up:
                 part.state = "failed"
                 self.end(inner)

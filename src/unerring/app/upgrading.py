@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import secrets
 import shutil
-import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -193,15 +192,14 @@ def pending_in(place: Place) -> Pending | None:
 
 def load_again(address: str, place: Place) -> App:
     """The app whose rules take over. Its module may have been loaded before it was changed."""
-    proposed = pending(place.log)
+    importlib.invalidate_caches()  # the module may have come since it was looked for
+    agreed = edition_of([one for one in proposals(place.log) if one.app == address][-1])
     app = load(address)
-    if proposed is not None and not same_rules(edition(app), edition_of(proposed)):
-        importlib.reload(sys.modules[address.partition(":")[0]])
-        app = load(address)
-        if not same_rules(edition(app), edition_of(proposed)):
+    if not same_rules(edition(app), agreed):
+        app = load(address, again=True)
+        if not same_rules(edition(app), agreed):
             raise ConfigError(
-                f"{address} has other rules than those that were agreed to take over in {place}; restore them, and "
-                "start the run again"
+                f"{address} has other rules than those that were agreed to take over in {place}; restore them"
             )
     return app
 

@@ -165,7 +165,9 @@ def _own(parts: dict[str, Any], alive: int) -> Iterator[Problem]:
 def _parts(parts: dict[str, Any]) -> Iterator[Problem]:
     for part in parts["parts"]:
         if part["state"] == "waiting" and parts["state"] in ("running", "silent"):
-            says = f"{part['name']} failed and is started again ({part['restarts']} times so far): {part['why']}"
+            says = f"{part['name']} waits: {part['why']}"
+            if not part["held"]:
+                says = f"{part['name']} failed and is started again ({part['restarts']} times so far): {part['why']}"
             yield Problem("part", part["name"], says, part["since_us"])
         elif part["state"] == "failed":
             yield Problem("part", part["name"], f"{part['name']} ended the run: {part['why']}", part["since_us"])
