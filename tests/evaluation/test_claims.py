@@ -11,6 +11,7 @@ import pytest
 from unerring.evaluation import CLAIMS, EXPERIMENTS, Claim, Summary, experiment
 from unerring.evaluation.claims import NOT_COMPARABLE, NOT_MEASURED, OURS, PAPER, row_of
 from unerring.evaluation.fits import fits
+from unerring.evaluation.grids import encode
 from unerring.evaluation.summary import Mean
 
 JUDGED = [
@@ -22,9 +23,9 @@ JUDGED = [
 
 
 def swept(name: str) -> Summary:
-    """A summary with every point of the quick grid; what is measured there is put in later."""
+    """A summary with every point of the reduced grid; what is measured there is put in later."""
     made = Summary(experiment(name))
-    for run, point in zip(made.experiment.quick, made.experiment.points(), strict=True):
+    for run, point in zip(made.experiment.reduced, made.experiment.points(), strict=True):
         made.runs[point] = run
         made.means[point] = {"crashed": Mean(getattr(run, "failures", 0), 0.0, 4)}
     return made
@@ -41,7 +42,7 @@ def places(summary: Summary, claim: Claim, column: str) -> list[tuple[str, str, 
                 if query.x:
                     x = getattr(run, query.x) if hasattr(run, query.x) else summary.means[point][query.x].value
                 taken.append((point, query.what, float(x)))
-        assert len(taken) == 1 or query.x, f"{claim.says}: {len(taken)} points of the quick grid answer it"
+        assert len(taken) == 1 or query.x, f"{claim.says}: {len(taken)} points of the reduced grid answer it"
         found += sorted(taken, key=lambda one: one[2])
     return found
 
@@ -98,6 +99,18 @@ def test_less_than_the_papers_rules_is_better_and_more_is_not() -> None:
             for point, what, _ in places(summary, claim, column):
                 summary.means[point][what] = Mean(100 * factor, 1.0, 4)
         assert row_of(claim, summary).verdict == expected
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_full_grid_answers_every_claim_too(name: str) -> None:
+    """Each cell is one point there, and no curve loses one; it may have more."""
+    full = Summary(experiment(name))
+    for run in full.experiment.full:
+        point = encode(run)
+        full.runs[point], full.means[point] = run, {"crashed": Mean(getattr(run, "failures", 0), 0.0, 4)}
+    for claim in CLAIMS[name]():
+        for column in claim.columns:
+            assert len(places(full, claim, column)) >= len(places(swept(name), claim, column)), claim.says
 
 
 @pytest.mark.parametrize(

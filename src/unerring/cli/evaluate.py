@@ -32,8 +32,9 @@ out = Console(highlight=False, soft_wrap=True)
 
 def command(
     paper: Annotated[str, typer.Argument(help="correlation, processes or channels.")],
-    runs: Annotated[int | None, typer.Option(min=1, help="Runs of each point; 3, with --full 20.")] = None,
-    full: Annotated[bool, typer.Option("--full/--quick", help="Hours and every point, or minutes.")] = False,
+    runs: Annotated[int | None, typer.Option(min=1, help="Runs of each point; 3, else 20.")] = None,
+    full: Annotated[bool, typer.Option("--full/--quick", help="Every point at the papers' size: hours.")] = False,
+    reduced: Annotated[bool, typer.Option("--reduced", help="The points of --quick, twenty runs of each.")] = False,
     first: Annotated[int, typer.Option("--from", min=0, help="The seed of the first run of each point.")] = 0,
     estimate: Annotated[bool, typer.Option("--estimate", help="Say how long it would take, and stop.")] = False,
     page: Annotated[Path | None, typer.Option(help="Also renew the tables of this page of documentation.")] = None,
@@ -57,7 +58,9 @@ def command(
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(measured)).decode() + "\n")
         raise typer.Exit(1 if measured.error else 0)
     folder = data / "evaluation" / paper
-    tasks = evaluation.tasks(runs or (20 if full else 3), full, first)
+    if full and reduced:
+        raise CallerError("--full and --reduced are two grids; give one of them")
+    tasks = evaluation.tasks(runs or (20 if full or reduced else 3), full, first)
     core_s = sum(seconds_of(evaluation.decode(one)) for one, _ in tasks)
     text = f"{len(tasks):,} runs of {len({one for one, _ in tasks})} points, about {_long(core_s)} of one core"
     if estimate:

@@ -320,6 +320,7 @@ class Execution:
         winner = next(state for state in self.ends.values() if state.status == Status.COMPLETED)
         return {
             "execution_percent": 100 * (ended_us - BEGIN_US) / total_us,
+            "execution_s": (ended_us - BEGIN_US) / SECOND_US,
             "compensation_percent": 100 * undone / max(1, sum(costs.values())),
             "state_messages": world.count(Post) + self.run.degree if self.active else world.count(Replicate),
             "groups": winner.group,
