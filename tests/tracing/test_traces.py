@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,10 @@ import pytest
 
 from tests.tracing.collector import Collector, Span
 from tests.tracing.traced_run import WAY, traced_run
-from unerring.model import ConfigError
+from unerring.app import traced_rules
+from unerring.correlation import Fed
+from unerring.matching import Row
+from unerring.model import ConfigError, Event, Stamp
 from unerring.tracing import telling
 from unerring.tracing.identity import Ids, effect_time_us, process_ref, published_ref, sealed_ref
 from unerring.tracing.telling import SPANS_PER_S_MAX, Tracer
@@ -45,8 +48,21 @@ def _check(trace: dict[str, Span], spans: list[Span], parents: list[str], engine
     logged = {(span.trace, span.span): span for span in spans if span.name == "log Reading"}
     assert len(linked) == 2
     assert set(linked) == set(logged)
-    rules = [span for span in spans if span.name == "rule overheating"]
-    assert len(rules) == 1, "the replica that only follows tells nothing"
+    rules = {(span.trace, span.span) for span in spans if span.name == "rule overheating"}
+    assert len(rules) == 1, "replicas that tell it at once tell the same span"
+
+
+@pytest.mark.parametrize("led", [True, False])
+def test_a_replica_that_another_one_leads_tells_nothing(led: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = Sent()
+    monkeypatch.setattr(traced_rules, "tracer", lambda: Tracer(Settings(rate=1.0), sent))  # type: ignore[arg-type]
+
+    class Echo:
+        def feed(self, rows: Sequence[Row], through: int) -> Fed:
+            return Fed({"hot": tuple(row.event for row in rows)})
+
+    traced_rules.traced(Echo(), lambda: led).feed([Row(0, Event("Reading", Stamp(7, 0), "press-1", {}))], 7)
+    assert len(sent.spans) == (not led)
 
 
 # ---- ids ----------------------------------------------------------------------------------------------------------

@@ -100,10 +100,8 @@ async def run_node(run: Place, name: str) -> None:
     elif node.role is Role.CORRELATION:
         rules, comes = LiveRules(run.log, app), cluster.topology.is_coming(node)
         make = partial(_engine, rules.plans(node, cluster.topology), app, run, cluster, node)
-        leads = lambda: machine.election.leading  # noqa: E731
-        machine = Replica(
-            name, cluster.topology, cluster.config, lambda: traced(make(), leads), random.Random(), records
-        )
+        led = lambda: machine.election.led  # noqa: E731
+        machine = Replica(name, cluster.topology, cluster.config, lambda: traced(make(), led), random.Random(), records)
         deliver = _quarantine(run)
         birth = Birth(run, cluster.topology, node, rules, deliver) if comes else None
         deliver = deliver if birth is None else birth.deliver

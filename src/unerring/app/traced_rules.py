@@ -1,4 +1,7 @@
-"""The rules of a live replica, told of in traces. Every replica runs them; the one that leads tells."""
+"""The rules of a live replica, told of in traces. Every replica runs them; one that another one leads says nothing.
+
+Before the first election nobody leads, and all tell. Their spans have the same ids, so a receiver has one.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +14,24 @@ from unerring.matching import Piece, Row
 from unerring.tracing import Tracer, tracer
 
 
-def traced(engine: Any, leads: Callable[[], bool]) -> Any:
-    """The engine, or one that tells what it finds while its replica leads."""
+def traced(engine: Any, led: Callable[[], bool]) -> Any:
+    """The engine, or one that tells what it finds unless its replica is `led` by another."""
     traces = tracer()
-    return engine if traces is None else TracedEngine(engine, traces, leads)
+    return engine if traces is None else TracedEngine(engine, traces, led)
 
 
 class TracedEngine:
     """Feeds another engine."""
 
-    def __init__(self, engine: Engine, traces: Tracer, leads: Callable[[], bool]) -> None:
+    def __init__(self, engine: Engine, traces: Tracer, led: Callable[[], bool]) -> None:
         self._engine = engine
         self._traces = traces
-        self._leads = leads
+        self._led = led
 
     def feed(self, rows: Sequence[Row], through: int) -> Fed:
         began_ns = time.time_ns()
         fed = self._engine.feed(rows, through)
-        if fed.outputs and self._leads():
+        if fed.outputs and not self._led():
             self._tell(fed, rows, began_ns)
         return fed
 

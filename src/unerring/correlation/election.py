@@ -80,6 +80,11 @@ class Election:
             self._leaders.get(name, False) and not self._alive.suspects(name, now) for name in self.peers
         )
 
+    @property
+    def led(self) -> bool:
+        """Another one leads, as far as is known."""
+        return not self.leading and any(self._leaders.get(name, False) for name in self.peers)
+
     def hear(self, sender: str, gossip: Gossip, now: int) -> Effects:
         """A peer's sign of life; a leader steps down for a better one."""
         self._lives(sender, now)
