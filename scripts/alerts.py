@@ -19,6 +19,12 @@ MINUTES = 40
 
 WHILE_IT_RUNS = 'unless on (instance) unerring_part_up{part="run"} == 0'
 """Nothing comes in or goes out without the run's own process, which is an alert of its own."""
+WHILE_IT_SEALS = "unless changes(unerring_level_watermark_seconds[5m]) == 0"
+"""A level that seals nothing at all is not slow, which is an alert of its own, too."""
+WHILE_IT_IS_THERE = (
+    'unless on (instance, driver) label_replace(unerring_process_up == 0, "driver", "$1", "process", "(.*)")'
+)
+"""A driver that is not there at all is a process that is down."""
 Series = dict[str, str]
 
 
@@ -64,14 +70,15 @@ HEALTHY: Series = {
     'unerring_quarantined_total{stream="Reading",reason="schema"}': steady(0),
     'unerring_process_up{process="hot/0"}': steady(1),
     'unerring_part_up{part="run"}': steady(1),
-    'unerring_driver_up{driver="spark"}': steady(1),
-    'unerring_driver_leads{driver="spark"}': steady(1),
-    "unerring_driver_restarts_total": steady(0),
+    'unerring_driver_up{driver="spark/0",instance="a"}': steady(1),
+    'unerring_driver_leads{driver="spark/0",instance="a"}': steady(1),
+    'unerring_driver_leads{driver="spark/0",instance="b"}': steady(1),
+    "unerring_process_restarts_total": steady(0),
     'unerring_lag_seconds{process="hot/0"}': steady(0.2),
+    'unerring_lag_seconds{level="1"}': steady(0.2),
     'unerring_input_wait_seconds{rule="hot",stream="Reading"}': steady(0),
     'unerring_watermark_age_seconds{stream="Reading"}': steady(0.5),
-    'unerring_events_total{level="1",driver="spark"}': rising(600),
-    'unerring_level_watermark_seconds{level="1",driver="spark"}': rising(60),
+    'unerring_level_watermark_seconds{level="1"}': rising(60),
     'unerring_queued{process="hot/0"}': steady(12),
     'unerring_instances_waiting{service="courier"}': steady(0),
     "unerring_instances_held": steady(0),
@@ -124,25 +131,25 @@ ALERTS = [
     ),
     Alert(
         "DriverDown",
-        "unerring_driver_up == 0",
-        "A Spark driver is not caught up.",
-        "one of several drivers does not come back",
-        {'unerring_driver_up{driver="spark"}': turns(1, 0)},
+        f"unerring_driver_up == 0 {WHILE_IT_IS_THERE}",
+        "A Spark driver is there and does not catch up: one more failure may stop its rules. See its log file.",
+        "one of several drivers is started again, and does not catch up",
+        {'unerring_driver_up{driver="spark/0",instance="a"}': turns(1, 0)},
         "3m",
         played=False,
     ),
     Alert(
         "NobodyLeads",
-        "sum(unerring_driver_leads) == 0",
-        "No Spark driver leads.",
-        "no driver can be elected",
-        {'unerring_driver_leads{driver="spark"}': turns(1, 0)},
+        f"sum by (instance) (unerring_driver_leads) == 0 {WHILE_IT_RUNS}",
+        "No Spark driver of a run leads, and nothing is sealed: see the drivers' log files.",
+        "no driver of a run can be elected",
+        {'unerring_driver_leads{driver="spark/0",instance="a"}': turns(1, 0)},
         "1m",
         played=False,
     ),
     Alert(
         "Behind",
-        "unerring_lag_seconds > 60",
+        f"unerring_lag_seconds > 60 {WHILE_IT_SEALS}",
         "A rule is a minute of event time behind its inputs: it is too slow.",
         "more events come than a rule can take",
         {'unerring_lag_seconds{process="hot/0"}': turns(0.2, 90)},
@@ -166,10 +173,14 @@ ALERTS = [
     ),
     Alert(
         "DoesNotProgress",
-        "increase(unerring_events_total[10m]) > 0 and changes(unerring_level_watermark_seconds[10m]) == 0",
-        "Events come in and nothing is sealed.",
-        "a level takes events and seals nothing",
-        {'unerring_level_watermark_seconds{level="1",driver="spark"}': steady(600)},
+        f"unerring_lag_seconds > 0 and changes(unerring_level_watermark_seconds[5m]) == 0 {WHILE_IT_RUNS}",
+        "Events come in, and a level on Spark has sealed nothing for ten minutes: see the log of its driver.",
+        "a level's inputs go on, and it seals nothing",
+        {
+            'unerring_lag_seconds{level="1"}': turns(0.2, 1200),
+            'unerring_level_watermark_seconds{level="1"}': f"0+60x{MINUTES // 2} {MINUTES // 2 * 60}+0x{MINUTES // 2}",
+        },
+        "5m",
         played=False,
     ),
     Alert(
@@ -206,10 +217,10 @@ ALERTS = [
     ),
     Alert(
         "KeepsDying",
-        "increase(unerring_driver_restarts_total[10m]) > 5",
+        "increase(unerring_process_restarts_total[10m]) > 5",
         "Processes of a run keep dying: see their log files.",
         "a process dies again and again",
-        {"unerring_driver_restarts_total": jumps(1)},
+        {"unerring_process_restarts_total": jumps(1)},
         played=False,
     ),
     Alert(
@@ -230,7 +241,7 @@ ALERTS = [
     ),
     Alert(
         "DiskSlow",
-        "histogram_quantile(0.5, sum by (process, le) (rate(unerring_sync_seconds_bucket[5m]))) > 0.1",
+        "histogram_quantile(0.5, sum by (instance, process, le) (rate(unerring_sync_seconds_bucket[5m]))) > 0.1",
         "Half of a process's syncs take longer than 0.1 s: every acknowledgement waits for one.",
         "a disk becomes slow",
         buckets("unerring_sync_seconds", 'process="n0"', 0.25),
@@ -238,7 +249,7 @@ ALERTS = [
     ),
     Alert(
         "SituationsLate",
-        "histogram_quantile(0.99, sum by (to, of, le) "
+        "histogram_quantile(0.99, sum by (instance, to, of, le) "
         '(rate(unerring_latency_seconds_bucket{since="published"}[5m]))) > 10',
         "Situations or effects come more than 10 s after their events: unerring status says what waits.",
         "events are on their way for longer than 10 s",
@@ -284,11 +295,7 @@ def _labels(alert: Alert) -> str:
     name = next(iter(alert.series))
     given = dict(re.findall(r'(\w+)="([^"]*)"', name))
     if by := re.search(r"sum by \(([^)]+)\)", alert.expr):
-        given = {label: given[label] for label in by[1].split(", ") if label != "le"}
-    elif alert.expr.startswith("sum("):
-        given = {}
-    if alert.name == "DoesNotProgress":
-        given = {"level": "1", "driver": "spark"}
+        given = {label: given[label] for label in by[1].split(", ") if label in given and label != "le"}
     return json.dumps(given)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -48,6 +49,20 @@ def test_each_alert_fires_for_its_failure_and_for_no_other(server: Callable[[str
     for right, wrong in (("unerring_sink_up == 0", "unerring_sink_up >= 0"), ("> 10000", "> 30000")):
         assert right in alerts.rules_text()
         assert judge(alerts.rules_text().replace(right, wrong)).returncode == 1, wrong
+
+
+def test_alerts_are_of_metrics_that_the_dashboard_of_any_run_has() -> None:
+    """It is what docs/operations.md has Prometheus read."""
+    for alert in alerts.ALERTS:
+        named = {name.removesuffix("_bucket") for name in re.findall(r"unerring_\w+", alert.expr)}
+        assert named <= set(prometheus.HELP), alert.name
+
+
+def test_alerts_tell_runs_apart() -> None:
+    for alert in alerts.ALERTS:
+        assert "sum(" not in alert.expr, alert.name
+        for by in re.findall(r"sum by \(([^)]+)\)", alert.expr):
+            assert "instance" in by.split(", "), alert.name
 
 
 @pytest.mark.parametrize("alert", alerts.ALERTS, ids=lambda alert: alert.name)

@@ -19,6 +19,7 @@ from rich.console import Console
 
 from tests.app.test_inputs import silent_run
 from tests.app.tree_app import Reading
+from unerring.app import batches
 from unerring.app.folder import remember
 from unerring.app.latencies import Latencies
 from unerring.app.measuring import Measuring
@@ -146,6 +147,53 @@ def test_a_disk_that_does_not_end_a_sync_is_said_while_it_hangs(data: Path, monk
     clock[0] += 61
     Parts(data).check()
     assert problems(data) == {}, "of the last minute"
+
+
+def test_prometheus_has_the_levels_and_drivers_of_spark(data: Path) -> None:
+    document = RunStatus(data).look()
+    told = {"pid": 7, "elections": 2, "refused": None, "jvm": 8, "sealed": 5, "held": 3, "supervised": True}
+    document["spark"]["drivers"] = [
+        {"name": "spark/0", "state": "member", "leads": True, **told},
+        {"name": "spark/1", "state": "joining", "leads": False, **told},
+        {"name": "spark", "state": "running", "pid": 9, "supervised": False},
+    ]
+    batch = batches.Batch(
+        at_us=1,
+        driver="spark/0",
+        level=1,
+        rules=("overheating",),
+        batch=4,
+        took_s=0.5,
+        events=600,
+        situations={},
+        through_us=2_500_000,
+        lag_s=1.0,
+        keys=6,
+    )
+    batches.note(data, batch)
+    document["spark"]["levels"] = RunStatus(data).look()["spark"]["levels"]
+    exported = prometheus.prometheus(document).splitlines()
+    for sample in (
+        'unerring_driver_up{driver="spark/0"} 1',
+        'unerring_driver_up{driver="spark/1"} 0',
+        'unerring_driver_leads{driver="spark/0"} 1',
+        'unerring_driver_leads{driver="spark/1"} 0',
+        'unerring_driver_elections_total{driver="spark/1"} 2',
+        'unerring_driver_sealed_total{driver="spark/0"} 5',
+        'unerring_driver_held_total{driver="spark/0"} 3',
+        'unerring_events_total{level="1"} 600',
+        'unerring_level_watermark_seconds{level="1"} 2.5',
+    ):
+        assert sample in exported
+    assert not any('driver="spark"' in line for line in exported), "an only driver is a process"
+
+
+def test_prometheus_has_how_often_processes_were_started_again(data: Path) -> None:
+    assert "unerring_process_restarts_total 0" in prometheus_of(data).splitlines(), "before the first one, too"
+    for folder, name in (("live", "lit/1"), (".", "spark"), ("live", "lit/1")):
+        (data / folder).mkdir(exist_ok=True)
+        timeline.note(data / folder, name, What.DIED, "process 7")
+    assert "unerring_process_restarts_total 3" in prometheus_of(data).splitlines()
 
 
 def test_how_slow_the_disk_is(data: Path) -> None:

@@ -178,7 +178,7 @@ class Drivers:
             if node_of(status["name"]) == SPARK:
                 self._measure(status)
                 self._tell(status)
-        self._metrics.set("unerring_driver_restarts_total", restarts)
+        self._metrics.set("unerring_process_restarts_total", restarts)
 
     def _measure(self, status: dict[str, Any]) -> None:
         name, set_ = status["name"], self._metrics.set

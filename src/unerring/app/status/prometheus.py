@@ -11,11 +11,17 @@ from unerring.app.inputs import Wait, Watermark, now_us, rules_in, samples_of
 from unerring.app.metrics import HISTOGRAMS, Sample, histogram_samples, kind_of
 from unerring.app.status.health import KINDS
 from unerring.log import Reason
-from unerring.model import Histogram
-from unerring.runtime import ServiceSeen
+from unerring.model import SECOND_US, Histogram
+from unerring.runtime import ServiceSeen, What
 
 _HELP: Final = {
     "unerring_process_up": "Whether a process of the run is there: live ones, drivers of Spark, process nodes.",
+    "unerring_process_restarts_total": "How often processes of the run were started again.",
+    "unerring_driver_up": "Whether a driver is caught up and counted on (1), or starting, joining or silent (0).",
+    "unerring_driver_leads": "Whether a driver leads.",
+    "unerring_driver_elections_total": "Votes that a driver has started.",
+    "unerring_driver_sealed_total": "Intervals that a driver sealed, since it started.",
+    "unerring_driver_held_total": "Intervals that a driver computed and another one sealed, since it started.",
     "unerring_part_up": "Whether a part of the run's own process works (1), or failed and waits for its restart (0).",
     "unerring_part_restarts_total": "How often a part of the run's own process was started again.",
     "unerring_store_requests_total": "Requests that a process made to the run's store, by kind.",
@@ -35,6 +41,8 @@ _HELP: Final = {
     "unerring_stream_events_total": "Events in the log, by stream.",
     "unerring_situations_total": "Situations sealed, by stream.",
     "unerring_quarantined_total": "Events in quarantine, by stream and reason.",
+    "unerring_events_total": "Events that the rules of a level were fed.",
+    "unerring_level_watermark_seconds": "Event time up to which a level has sealed.",
     "unerring_batches_total": "Micro-batches, by level.",
     "unerring_batch_seconds": "How long a level's last micro-batch took.",
     "unerring_state_keys": "Keys that have state, by level.",
@@ -95,14 +103,7 @@ def _samples(document: dict[str, Any]) -> Iterator[Sample]:
         yield "unerring_sink_waiting", labels, sink["waiting"]
         yield "unerring_sink_delivered_total", labels, sink["delivered"]
         yield "unerring_sink_failures_total", labels, sink["failures"]
-    for level in document["spark"]["levels"]:
-        labels = {"level": f"{level['number']}{'-unkeyed' if level['unkeyed'] else ''}"}
-        yield "unerring_batches_total", labels, level["batches"]
-        yield "unerring_batch_seconds", labels, level["took_s"]
-        yield "unerring_lag_seconds", labels, level["lag_s"]
-        yield "unerring_state_keys", labels, level["keys"]
-        if level["state_bytes"] is not None:
-            yield "unerring_state_bytes", labels, level["state_bytes"]
+    yield from _spark(document["spark"])
     for process, counts in document["processes"]["by_process"].items():
         for status, count in counts.items():
             yield "unerring_instances", {"process": process, "status": status}, count
@@ -114,6 +115,7 @@ def _samples(document: dict[str, Any]) -> Iterator[Sample]:
         labels = {"stream": account["stream"], "producer": account["producer"], "epoch": account["epoch"]}
         for word, kept in _ACCOUNT.items():
             yield f"unerring_channel_{word}", labels, account[kept]
+    yield "unerring_process_restarts_total", {}, document["timeline"]["counts"].get(What.DIED, 0)
     for what, count in document["timeline"]["counts"].items():
         yield "unerring_timeline_total", {"what": what}, count
     for promise, judged in (
@@ -122,6 +124,30 @@ def _samples(document: dict[str, Any]) -> Iterator[Sample]:
     ):
         if judged is not None:
             yield "unerring_violations", {"of": promise}, judged["wrong"]
+
+
+def _spark(spark: dict[str, Any]) -> Iterator[Sample]:
+    """The levels, and the drivers where there are several; an only one is a process like others."""
+    for level in spark["levels"]:
+        labels: dict[str, object] = {"level": f"{level['number']}{'-unkeyed' if level['unkeyed'] else ''}"}
+        yield "unerring_batches_total", labels, level["batches"]
+        yield "unerring_events_total", labels, level["events"]
+        yield "unerring_batch_seconds", labels, level["took_s"]
+        yield "unerring_lag_seconds", labels, level["lag_s"]
+        yield "unerring_state_keys", labels, level["keys"]
+        if level["through_us"] is not None:
+            yield "unerring_level_watermark_seconds", labels, level["through_us"] / SECOND_US
+        if level["state_bytes"] is not None:
+            yield "unerring_state_bytes", labels, level["state_bytes"]
+    for driver in spark["drivers"]:
+        if driver["supervised"]:
+            labels = {"driver": driver["name"]}
+            takes_part = driver["state"] == "member"
+            yield "unerring_driver_up", labels, takes_part
+            yield "unerring_driver_leads", labels, takes_part and bool(driver["leads"])
+            yield "unerring_driver_elections_total", labels, driver["elections"] or 0
+            yield "unerring_driver_sealed_total", labels, driver["sealed"]
+            yield "unerring_driver_held_total", labels, driver["held"]
 
 
 _ACCOUNT: Final = {
