@@ -90,6 +90,10 @@ class Line:
         self.log = EventLog(data / "log")
 
     def run(self, app: App, through_s: int) -> None:
+        self.detect(app, through_s)
+        asyncio.run(self._act(app))
+
+    def detect(self, app: App, through_s: int) -> None:
         note_first(self.place, "plant:app", app)
         heats = [(n, f"press-{n % 3}", 81.0 + n) for n in range(1, through_s + 1)]
         events = [Event("Heat", Stamp(n * SECOND_US), (m,), {"machine": m, "celsius": c}) for n, m, c in heats]
@@ -98,7 +102,6 @@ class Line:
         for level in app.levels(self.place):
             enter(level)
             advance(level, [partition_at(level, 0, beginning(level))], through_s * SECOND_US)
-        asyncio.run(self._act(app))
 
     async def _act(self, app: App) -> None:
         async with Embedded([COOL, WARN, TELL], self.data / PROCESSES / "n0.db") as engine:

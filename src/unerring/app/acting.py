@@ -20,6 +20,7 @@ import msgspec
 
 from unerring.app.by_turn import Turn, always
 from unerring.app.counted_reactions import goes_on
+from unerring.app.editions import number_of
 from unerring.app.learned import costs_of_run, failovers_of_run
 from unerring.app.measuring import sealed_s
 from unerring.app.parts import Parts
@@ -32,6 +33,7 @@ from unerring.tracing import tracer
 
 if TYPE_CHECKING:
     from unerring.app.application import App
+    from unerring.pipeline import Proposal
     from unerring.processes import Reaction
 
 PROCESSES: Final = "processes"
@@ -77,6 +79,7 @@ class Acting:
         failovers_us = failovers_of_run(failover_us, place.processes)
         self.nodes = NodeCluster([address], place.processes, shape, app.services, say, newest, older, failovers_us)
         self._say = say
+        self._number = number_of(place, app, lags=bool(shape.hosts))
         self._turn = turn
         self._f = f
         self._stopping = threading.Event()
@@ -125,15 +128,16 @@ class Acting:
         """Whether the reaction is over; else it is another host's turn."""
         pending = self.app.situations(reaction.situation, data=self.place, reader=reaction.reader, follow=False)
         while self._turn(True):
-            until_us = self._until_us(reaction)
             # A position moves on when the next situations are asked for; one that was not started is asked for again.
             for situations in pending.in_batches(AT_ONCE * 4):
+                until_us = self._until_us(reaction)  # it is agreed on before anything after it is sealed
                 own = [situation for situation in situations if situation.stamp.time <= until_us]
                 if not all(self._starters.map(lambda situation: self._start(reaction, situation), own)):
                     return True
                 self._measure(own[-1:])
                 if len(own) < len(situations):
                     break
+            until_us = self._until_us(reaction)
             if until_us < TIME_MAX and pending.through_us >= until_us:
                 self._ended.add(reaction.reader + reaction.situation)
                 return True
@@ -153,22 +157,33 @@ class Acting:
             self._chains[stream] = self.place.log.chain(stream)
         return self._chains[stream]
 
+    def _ended_by(self, reaction: Reaction) -> Proposal | None:
+        """The first edition after this app's own that does not have a reaction. On a host that lags it may have taken
+        over already."""
+        from unerring.pipeline import proposals
+
+        later = proposals(self.place.log)[self._number + 1 :]
+        return next((one for one in later if not goes_on(reaction, one)), None)
+
     def _until_us(self, reaction: Reaction) -> int:
         """The time at which an upgrade ends a reaction; for ever, if none does."""
-        from unerring.pipeline import agreed_upgrades, pending
+        from unerring.pipeline import agreed_upgrades
 
-        following = pending(self.place.log)
-        if following is None or goes_on(reaction, following):
-            return TIME_MAX
-        agreed = agreed_upgrades(self.place.log)
-        return agreed[following.number - 1].at_us if len(agreed) >= following.number else TIME_MAX
+        following = self._ended_by(reaction)
+        agreed = agreed_upgrades(self.place.log) if following is not None else []
+        return agreed[following.number - 1].at_us if following and len(agreed) >= following.number else TIME_MAX
 
     def has_ended(self) -> bool:
-        """Whether all reactions that an upgrade ends have done what they had to."""
-        return all(
-            self._until_us(reaction) == TIME_MAX or reaction.reader + reaction.situation in self._ended
-            for reaction in self.app.reactions
-        )
+        """Whether all reactions that an upgrade ends have done what they had to, here or on another host."""
+        return all(map(self._has_ended, self.app.reactions))
+
+    def _has_ended(self, reaction: Reaction) -> bool:
+        from unerring.pipeline import is_done
+
+        if self._until_us(reaction) == TIME_MAX or reaction.reader + reaction.situation in self._ended:
+            return True
+        following = self._ended_by(reaction)
+        return following is not None and is_done(self.place.log, following.number)
 
     def _start(self, reaction: Reaction, situation: Event) -> bool:
         """Whether it was dealt with; not, if we have to stop."""

@@ -33,7 +33,7 @@ class LiveRules:
 
     @property
     def editions(self) -> list[Edition]:
-        from unerring.app.upgrading import edition
+        from unerring.app.editions import edition
         from unerring.pipeline import edition_of, proposals
 
         return [edition_of(one) for one in proposals(self._log)] or [edition(self._app)]

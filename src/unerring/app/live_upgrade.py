@@ -228,11 +228,7 @@ class LiveUpgrade:
 
 
 def _number_of(place: Place, app: str) -> int:
-    """The number of the edition that an app has: of the last one, if two are the same."""
     from unerring.app.application import load
-    from unerring.app.upgrading import edition, same_rules
-    from unerring.pipeline import edition_of, proposals
+    from unerring.app.editions import number_of
 
-    rules = edition(load(app)) if app else None
-    same = [one.number for one in proposals(place.log) if rules is not None and same_rules(rules, edition_of(one))]
-    return max(same, default=0)
+    return number_of(place, load(app), lags=True) if app else 0

@@ -110,7 +110,7 @@ class Run(Generic[E]):
         """The app whose rules follow, once these have got to the time that was agreed for that, and what they found
         has been acted on."""
         following = str(getattr(self.engine, "upgraded", ""))
-        return "" if self._reactions is not None and not self._reactions.has_ended() else following
+        return "" if following and self._reactions is not None and not self._reactions.has_ended() else following
 
     def write_metrics(self) -> None:
         LocalStore(self._folder).replace(METRICS_FILE, self.metrics.text().encode())

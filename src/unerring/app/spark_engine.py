@@ -257,7 +257,7 @@ class SparkEngine:
 
     def _follows(self) -> bool:
         """Whether the rules that take over are those of this app."""
-        from unerring.app.upgrading import edition, same_rules
+        from unerring.app.editions import edition, same_rules
 
         return self._pending is not None and same_rules(edition(self.app), self._pending.editions[1])
 

@@ -22,7 +22,7 @@ TREE = "live.json"
 def upgraded_us(run: Place, app: App) -> int | None:
     """The time from which replicas of an app begin whose rules took over in a run: the agreed one, or a later one of
     which retention kept all states. None: the run began with these rules."""
-    from unerring.app.upgrading import edition, same_rules
+    from unerring.app.editions import edition, same_rules
     from unerring.pipeline import FIRST, agreed_upgrades, current, edition_of, savepoints
 
     known = current(run.log)

@@ -12,6 +12,7 @@ import msgspec
 
 from unerring.app.application import App, load
 from unerring.app.arrangements import newest
+from unerring.app.editions import edition, proposal_by, same_rules
 from unerring.app.folder import address_in, check_run, remember
 from unerring.app.live_needs import SPARK
 from unerring.app.place import Place, Where, clear, place_of
@@ -62,7 +63,6 @@ from unerring.pipeline import (
     pending,
     plain_errors,
     proposal,
-    proposal_of,
     proposals,
     propose,
     reached_by,
@@ -87,11 +87,6 @@ _WHOLE_TIME: Final = 2**62
 Say = Callable[[str], Any]
 
 
-def edition(app: App) -> Edition:
-    """The rules of an app."""
-    return Edition(app.plans, app.streams)
-
-
 def edition_in(place: Place) -> Edition:
     """The rules that count in a run now: by its store, or, if that does not have them, by the app that ran there."""
     known = current(place.log)
@@ -102,17 +97,9 @@ def note_first(place: Place, address: str, app: App) -> None:
     """Keep the rules that a run begins with, so that they are known when others follow them."""
     levels, known = levels_in(place, edition(app), app.buckets), proposal(place.log, FIRST)
     if known is not None and not any(map(versions_of, levels)):  # nothing has begun with those
-        renew(place.log, _proposal(FIRST, address, app))
+        renew(place.log, proposal_by(FIRST, address, app))
     elif known is None and all(map(is_begun_by, levels)):
-        create(place.log, _proposal(FIRST, address, app))
-
-
-def _proposal(number: int, address: str, app: App) -> Proposal:
-    return msgspec.structs.replace(
-        proposal_of(number, address, edition(app), app.buckets),
-        reactions=tuple((reaction.situation, reaction.process) for reaction in app.reactions),
-        given=tuple(reaction.given for reaction in app.reactions),
-    )
+        create(place.log, proposal_by(FIRST, address, app))
 
 
 class Pending:
@@ -278,11 +265,6 @@ def check_rules(place: Place, app: App) -> None:
         raise ConfigError(_other_rules(place, known, app))
 
 
-def same_rules(one: Edition, other: Edition) -> bool:
-    changes = changes_of(one, other)
-    return not changes.fresh and not changes.removed
-
-
 def agree_on_upgrade(
     place: Place,
     address: str,
@@ -335,11 +317,11 @@ def agree_on_upgrade(
         check_ends(plans)
     warming_from(plans, place.log, max(reached_us, at_us or TIME_MIN), from_beginning)
     if proposal(place.log, FIRST) is None:
-        create(place.log, _proposal(FIRST, address_in(place), load(address_in(place))))
+        create(place.log, proposal_by(FIRST, address_in(place), load(address_in(place))))
     for level in levels_in(place, old, app.buckets):
         enter(level)  # a live run has not noted what it began with
     proposed = msgspec.structs.replace(
-        _proposal(len(proposals(place.log)), address, app),
+        proposal_by(len(proposals(place.log)), address, app),
         token=secrets.token_hex(8),
         at_us=at_us,
         from_beginning=from_beginning,
