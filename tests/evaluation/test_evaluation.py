@@ -187,10 +187,18 @@ def test_figures_and_tables(channels: Summary, tmp_path: Path) -> None:
 def test_means_and_lines() -> None:
     one = mean([1.0, 2.0, 3.0, math.nan])
     assert (one.value, one.runs) == (2.0, 3)
-    assert one.half == pytest.approx(4.30 / math.sqrt(3))
+    assert one.half == pytest.approx(4.303 / math.sqrt(3))
     line = fit([0.0, 1.0, 2.0], [1.0, 3.0, 5.0])
     assert (line.slope, line.intercept, line.r2) == (2.0, 1.0, 1.0)
     assert fit([0.0, 1.0, 2.0], [0.0, 1.0, 0.0]).r2 == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize(("runs", "t"), [(2, 12.706), (19, 2.101), (20, 2.093), (21, 2.086), (61, 2.000), (501, 1.965)])
+def test_an_interval_is_as_wide_as_students_t_says(runs: int, t: float) -> None:
+    """Tables of the distribution at 97.5 %; twenty runs are what `--reduced` and `--full` make."""
+    made = mean(float(n) for n in range(runs))
+    deviation = math.sqrt(sum((n - made.value) ** 2 for n in range(runs)) / (runs - 1))
+    assert made.half == pytest.approx(t * deviation / math.sqrt(runs), rel=3e-4)
 
 
 def test_a_failing_run_is_a_row_with_its_replay_command() -> None:

@@ -6,34 +6,13 @@ import csv
 import io
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from unerring.evaluation.fits import Line, fit
 from unerring.evaluation.grids import Experiment, Measured
-
-# Student's t at 97.5 %: half-widths of 95 % intervals of few runs would be too narrow with the normal's 1.96.
-_T: Final = (
-    12.71,
-    4.30,
-    3.18,
-    2.78,
-    2.57,
-    2.45,
-    2.36,
-    2.31,
-    2.26,
-    2.23,
-    2.20,
-    2.18,
-    2.16,
-    2.14,
-    2.13,
-    2.12,
-    2.11,
-    2.10,
-)
+from unerring.evaluation.intervals import student_t
 
 
 class Mean(msgspec.Struct, frozen=True):
@@ -53,8 +32,7 @@ def mean(values: Iterable[float]) -> Mean:
     if count == 1:
         return Mean(middle, math.nan, 1)
     variance = math.fsum((value - middle) ** 2 for value in known) / (count - 1)
-    t = _T[count - 2] if count - 2 < len(_T) else 1.98
-    return Mean(middle, t * math.sqrt(variance / count), count)
+    return Mean(middle, student_t(count - 1) * math.sqrt(variance / count), count)
 
 
 def like(**fixed: Any) -> Callable[[Any], bool]:
