@@ -251,6 +251,19 @@ def test_one_promise_that_is_broken_by_other_last_steps_is_another_cause() -> No
     assert not new("c1: it lost its disk", *last), "only the last steps count"
 
 
+def test_a_mutant_that_survived_is_shown_again_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "asks once only"
+    finding = Findings().add(Part("mutants", "counter:Counting"), Found(8, "was not caught", ""), name)
+    assert finding is not None
+    words = shlex.split(finding.replay)
+    assert words[:2] == ["unerring", "simulate"]
+    assert words[2:] == ["counter:Counting", "--mutant", name, "--seeds", "50", "--from", "8"]
+    with pytest.raises(SystemExit) as end:
+        main([*words[1:-4], "--seeds", "2", "--from", "8", "--cores", "1"])
+    assert end.value.code == 1, "this one is caught"
+    assert f"--seed 8 --mutant '{name}'" in capsys.readouterr().out.replace("\n", " ")
+
+
 def test_causes_are_bounded() -> None:
     findings = Findings()
     for number in range(FINDINGS_MAX + 5):

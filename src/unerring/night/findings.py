@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from unerring.night.parts import Part
+from unerring.night.parts import Part, scenario_of
 from unerring.night.piece import SEED, Found
 
 SEEDS_KEPT_MAX: Final = 20
@@ -49,7 +49,7 @@ class Finding(msgspec.Struct):
                 elif self.favour:
                     words += ["--favour", self.favour]
             case "mutants":
-                words = ["unerring", "simulate", self.part.subject, "--mutants", "--from", seed]
+                words = ["unerring", "simulate", self.part.subject, *self._mutant_words(), "--from", seed]
             case "tests":
                 words = ["env", f"{SEED}={seed}", "python", "-m", "pytest", self.part.subject]
             case "fuzz":  # what showed it names the input too
@@ -57,6 +57,11 @@ class Finding(msgspec.Struct):
             case _:
                 words = ["unerring", "night", "--replay", f"{self.part.name}", "--seed", seed]
         return shlex.join(words)
+
+    def _mutant_words(self) -> list[str]:
+        """This mutant alone, for as many seeds as it has to be caught in; all, where the night is of other source."""
+        mutant = scenario_of(self.part.subject).mutants.get(self.mutant)
+        return ["--mutants"] if mutant is None else ["--mutant", mutant.name, "--seeds", str(mutant.seeds_max)]
 
 
 def cause_of(part: Part, found: Found) -> str:
