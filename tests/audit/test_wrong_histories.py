@@ -6,7 +6,9 @@ from random import Random
 
 import pytest
 
+from tests.audit import wrong_histories
 from tests.audit.wrong_histories import CHECKERS
+from unerring import audit
 
 CHEAP = 150
 
@@ -30,3 +32,9 @@ def test_a_right_history_passes_and_a_wrong_one_is_caught_at_its_place(name: str
     found, kinds = failures(name, range(CHEAP))
     assert not found, found[:3]
     assert len(kinds) >= 3
+
+
+def test_every_checker_is_tried() -> None:
+    checkers = [name for name in audit.__all__ if name.startswith("check_")]
+    assert len(checkers) > 10
+    assert [name for name in checkers if not hasattr(wrong_histories, name)] == [], "add it to CHECKERS"

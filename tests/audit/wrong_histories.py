@@ -25,11 +25,14 @@ from unerring.audit import (
     Declared,
     Delivered,
     Did,
+    Intake,
     Model,
     Passed,
     Relative,
     Violation,
     Wanted,
+    check_agreement,
+    check_atomic,
     check_channel,
     check_done,
     check_effects,
@@ -38,6 +41,7 @@ from unerring.audit import (
     check_intake,
     check_one_copy,
     check_owners,
+    check_quarantined,
     check_starts,
     check_strong_reliability,
     families,
@@ -442,6 +446,95 @@ def whole_effects(random: Random) -> Tried:
     return Tried(right, Wrong(kind, violations, (promise,), [words]))
 
 
+def decided(random: Random) -> Tried:
+    """What replicas know of one instance: lineages of which each is the beginning of the longer ones."""
+    views, view = list[int](), 0
+    for _ in range(random.randrange(3, 12)):
+        view += random.random() < 0.4
+        views.append(view)
+    known = {f"n{n}": tuple(views[: random.randrange(1, len(views) + 1)]) for n in range(random.choice((1, 3)))}
+    known |= {"one": tuple(views), "other": tuple(views)}
+    contents: dict[str, object] = {name: ("running", {"x": len(lineage)}) for name, lineage in known.items()}
+    right = check_agreement("i", known, contents)
+    kind = random.choice(("forked", "left out", "another content"))
+    at = random.randrange(len(views))
+    if kind == "forked":
+        known["other"] = (*views[:at], views[at] + 1, *views[at + 1 :])
+    elif kind == "left out":
+        if tuple(views[:at] + views[at + 1 :]) == tuple(views[:-1]):
+            return decided(random)  # the same as knowing less
+        known["other"] = tuple(views[:at] + views[at + 1 :])
+    else:
+        contents["other"] = ("running", {"x": -1})
+    return Tried(right, Wrong(kind, check_agreement("i", known, contents), (one_copy.ONE,), ["i:", "other"]))
+
+
+class Blocked(V):
+    """A vertex that may belong to an atomic block."""
+
+    atomic: str = ""
+
+
+def blocks(random: Random) -> Tried:
+    """Atomic blocks, some of them in the rounds of a loop: each lies in one group."""
+    names = {f"b{n}": [f"b{n}a{k}" for k in range(random.randrange(2, 5))] for n in range(random.choice((1, 2, 3)))}
+    vertices = [Blocked(name, "call", atomic=block) for block, members in names.items() for name in members]
+    model = Model([*vertices, Blocked("alone", "call")], [], {}, lambda vertex, state: "", lambda name, value: value)
+    taken, group, wholes = list[tuple[str, str, int]](), 0, list[range]()
+    for members in names.values():
+        for turn in range(random.choice((1, 1, 3))):
+            group += random.random() < 0.7 or turn > 0
+            wholes.append(range(len(taken), len(taken) + len(members)))
+            mark = f"'{turn}" if random.random() < 0.5 or turn else ""
+            taken += [(name, f"i/{name}{mark}/0@{group}", group) for name in members]
+        taken += [("alone", f"i/alone'{len(taken)}/0@{group + n}", group + n) for n in range(random.randrange(3))]
+    right = check_atomic("i", model, taken)
+    whole = random.choice(wholes)
+    cut = random.randrange(1, len(whole))
+    kind = random.choice(("cut in two", "first alone", "one later"))
+    moved = {"cut in two": whole[cut:], "first alone": whole[1:], "one later": whole[cut : cut + 1]}[kind]
+    for at in moved:
+        action, iid, decided_in = taken[at]
+        taken[at] = action, iid, decided_in + 1
+    words = [taken[moved[0]][1], f"group {taken[moved[0]][2]}"]
+    return Tried(right, Wrong(kind, check_atomic("i", model, taken), (one_copy.ATOMIC,), words))
+
+
+def kept_out(random: Random) -> Tried:
+    """Quarantine: of each stream at most a share."""
+    share_max = random.choice((0.01, 0.1, 0.5))
+    accounts: list[Intake] = []
+    for stream in ("s", "t", "u")[: random.choice((1, 2, 3))]:
+        for producer in ("p", "q")[: random.choice((1, 2))]:
+            came = random.randrange(100, 1000)
+            late = random.randrange(int(share_max * came) + 1)
+            reasons = {"late": late, "rule": random.randrange(came - late)}
+            accounts.append(Intake(stream, producer, 1, 1, came, came - late, reasons, 0, 0, 0))
+    _, right = check_quarantined(accounts, share_max)
+    at = _pick(random, accounts)
+    one = accounts[at]
+    own = [account for account in accounts if account.stream == one.stream]
+    out = sum(account.quarantined["late"] for account in own)
+    came = out + sum(account.in_stream for account in own)
+    more = int((share_max * came - out) / (1 - share_max)) + 1  # so many more of this stream are too many
+    kind = random.choice(("more came and are kept out", "in quarantine, not in the stream", "by another reason"))
+    reasons = dict(one.quarantined)
+    if kind == "more came and are kept out":
+        reasons["late"] += more
+        one = msgspec.structs.replace(one, quarantined=reasons)
+    else:
+        moved = int(share_max * came) - out + 1
+        if moved > one.in_stream:
+            return kept_out(random)
+        reason = "schema" if kind == "by another reason" else "late"
+        reasons[reason] = reasons.get(reason, 0) + moved
+        one = msgspec.structs.replace(one, quarantined=reasons, in_stream=one.in_stream - moved)
+    accounts[at] = one
+    _, wrong = check_quarantined(accounts, share_max)
+    promise = f"at most {100 * share_max:g} % of a stream's events are in quarantine"
+    return Tried(right, Wrong(kind, wrong, (promise,), [f"stream {one.stream}:"]))
+
+
 CHECKERS: Final[dict[str, Callable[[Random], Tried]]] = {
     "strong reliability": strong,
     "loss ledger": ledger,
@@ -451,5 +544,8 @@ CHECKERS: Final[dict[str, Callable[[Random], Tried]]] = {
     "families": family,
     "line": whole_line,
     "effects": whole_effects,
+    "agreement": decided,
+    "atomic blocks": blocks,
+    "quarantine": kept_out,
 }
 """By the checker that is tried."""
