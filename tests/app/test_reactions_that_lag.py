@@ -11,8 +11,9 @@ from tests.app.test_reactions_upgraded import Line, plant
 from unerring import App
 from unerring.app.acting import Acting
 from unerring.app.counted_reactions import reactions_in
-from unerring.model import BEFORE_ALL, Stamp
-from unerring.pipeline.agreements import proposals
+from unerring.app.editions import proposal_by
+from unerring.model import BEFORE_ALL, ORDINAL_MAX, Stamp
+from unerring.pipeline.agreements import Agreement, Done, create, proposals
 from unerring.processes import Reaction
 from unerring.runtime import ClusterShape, Command
 
@@ -56,11 +57,11 @@ def test_it_acts_until_the_agreed_time_and_not_after_it(line: Line) -> None:
     line.detect(NEW, 24)
     follows = Host(NEW, line)
     for reaction in NEW.reactions:
-        assert follows.act(reaction) == (False, instances(line, reaction, Stamp(at_us, 2**62)))
+        assert follows.act(reaction) == (False, instances(line, reaction, Stamp(at_us, ORDINAL_MAX)))
     line.detect(NEW, 36)
     assert lags.act(cool) == (True, [])
     assert lags.act(warn) == (True, [])
-    assert lags.act(tell) == (False, instances(line, tell, Stamp(24_000_000, 2**62))), "it goes on"
+    assert lags.act(tell) == (False, instances(line, tell, Stamp(24_000_000, ORDINAL_MAX))), "it goes on"
     assert lags.has_ended()
 
 
@@ -73,6 +74,18 @@ def test_what_was_left_until_the_agreed_time_is_done(line: Line) -> None:
     warn = OLD.reactions[1]
     assert lags.act(warn) == (True, before[warn])
     assert all(one.stamp.time <= at_us for one in line.situations(BEFORE_ALL) if warn.instance(one) in before[warn])
+
+
+def test_what_a_reaction_has_done_is_not_asked_for_again_with_something_else(line: Line) -> None:
+    """One segment has the last situations before the agreed time and the first ones after it."""
+    line.detect(OLD, 24)
+    at = Stamp(12_000_000, ORDINAL_MAX)
+    for what in (proposal_by(1, "plant:app", NEW), Agreement(1, at.time, ()), Done(1)):
+        create(line.log, what)
+    (cool, *_), (later, *_) = OLD.reactions, NEW.reactions
+    rest = instances(line, later, at)
+    assert Host(OLD, line).act(cool) == (True, sorted({*instances(line, cool)} - {*rest}))
+    assert Host(NEW, line).act(later) == (False, rest)
 
 
 def test_a_second_upgrade_does_not_bring_back_what_the_first_one_ended(line: Line) -> None:
@@ -95,7 +108,7 @@ def test_a_host_that_starts_with_the_app_that_came_back_goes_on_with_it(line: Li
     at_us = line.upgrade(OLD)
     line.detect(OLD, 36)
     warn = OLD.reactions[1]
-    assert Host(OLD, line).act(warn) == (False, instances(line, warn, Stamp(at_us, 2**62)))
+    assert Host(OLD, line).act(warn) == (False, instances(line, warn, Stamp(at_us, ORDINAL_MAX)))
 
 
 def instances(line: Line, reaction: Reaction, after: Stamp = BEFORE_ALL) -> list[str]:

@@ -26,7 +26,7 @@ from unerring.app.measuring import sealed_s
 from unerring.app.parts import Parts
 from unerring.app.place import Where, place_of
 from unerring.log import BadEvent, Chain, Quarantine, Reason
-from unerring.model import TIME_MAX, ConfigError, Event, NetworkError, ProcessError
+from unerring.model import ORDINAL_MAX, TIME_MAX, ConfigError, Event, NetworkError, ProcessError, Stamp
 from unerring.processes import replica_set
 from unerring.runtime import MACHINE, SUFFIX, ClusterShape, Command, NodeCluster, ask_node
 from unerring.tracing import tracer
@@ -139,6 +139,9 @@ class Acting:
                     break
             until_us = self._until_us(reaction)
             if until_us < TIME_MAX and pending.through_us >= until_us:
+                # What follows, with something else for the same process, does not ask for these again.
+                if pending.position < (end := Stamp(until_us, ORDINAL_MAX)):
+                    pending.after(end).commit()
                 self._ended.add(reaction.reader + reaction.situation)
                 return True
             if self._stopping.wait(self.place.look_s(LOOK_S)):

@@ -23,6 +23,7 @@ from unerring.audit import TrialReport, moment
 from unerring.correlation import after_of, node_of
 from unerring.log import Positions, join
 from unerring.model import (
+    ORDINAL_MAX,
     TIME_MAX,
     TIME_MIN,
     CallerError,
@@ -81,8 +82,6 @@ if TYPE_CHECKING:
 BEGINNING: Final = "beginning"
 TRIAL_PAGE: Final = "upgrade.html"
 ROWS_AT_ONCE: Final = 1_000_000
-_WHOLE_TIME: Final = 2**62
-"""An ordinal after all others of its time."""
 
 Say = Callable[[str], Any]
 
@@ -159,7 +158,7 @@ class Pending:
             ended = [end_us for end_us, pairs in zip(ends, before, strict=False) if (situation, process) in pairs]
             positions, reader = Positions(log.store, situation), reader_of(process)
             if positions.get(reader).time <= max(ended, default=TIME_MIN):
-                positions.commit(reader, Stamp(self.at_us, _WHOLE_TIME))
+                positions.commit(reader, Stamp(self.at_us, ORDINAL_MAX))
 
     def catch_up(self, spark: SparkSession, bounds: Bounds, say: Say) -> None:
         """Let the old rules run up to the agreed time, if they have not got there."""
