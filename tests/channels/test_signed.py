@@ -11,7 +11,7 @@ import pytest
 
 from unerring.channels import Consumer, ConsumerConfig, Evicted, Frames, Gone, Heartbeat, Initial, Producer, Signer
 from unerring.model import Broadcast, ConfigError, Deliver, Report, Send, read_policy
-from unerring.runtime.channel.keys import keys_of, public_key, signing_seed
+from unerring.runtime.channel.keys import BelievedKeys, keys_of, public_key, signing_seed
 from unerring.runtime.secret import shared_secret
 
 SEED = b"s" * 32
@@ -151,6 +151,37 @@ def test_a_key_that_cannot_be_used_gets_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "key").chmod(0o640)
     with pytest.raises(ConfigError, match="others may read the signing key"):
         signing_seed(str(tmp_path / "key"), "", "press")
+
+
+def test_other_keys_count_from_when_they_are_given() -> None:
+    producer, consumer = pair()
+    consumer.handle("press", producer._heartbeat(), 5)
+    frames = published(producer, b"a", b"b")
+    consumer.believe(KEYS.get)
+    assert not refused(consumer, frames), "the key is the same: nothing has to be said again"
+    consumer.believe({"press": Signer(bytes(32)).key}.get)
+    assert refused(consumer, published(producer, b"c"))
+    assert refused(consumer, producer._heartbeat())
+    consumer.believe(KEYS.get)
+    assert refused(consumer, published(producer, b"d")), "until it says who it is"
+    assert not refused(consumer, producer._heartbeat())
+    plain = Consumer(random.Random(1))
+    plain.believe(KEYS.get)
+    assert refused(plain, Heartbeat(producer.id, 1, 0, "press", "press"))
+
+
+def test_a_policy_takes_nobody_s_duty_to_sign_away() -> None:
+    public = KEYS["press"].hex()
+    first, gone = read_policy(f'[keys]\npress = "{public}"\n'), read_policy("")
+    known = BelievedKeys(ConsumerConfig(), "", first)
+    assert (known.asked, known("press"), known("other")) == (True, KEYS["press"], None)
+    known.renew(gone)
+    assert (known.asked, known("press")) == (True, None)
+    known.renew(read_policy(f'revoked = ["producer/pr*"]\n[keys]\npress = "{public}"\n'))
+    assert known("press") is None
+    known.renew(first)
+    assert known("press") == KEYS["press"]
+    assert not BelievedKeys(ConsumerConfig(), "", gone).asked
 
 
 def test_what_was_signed_and_is_sent_again_changes_nothing() -> None:

@@ -14,11 +14,24 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.ports import free_port
 from tests.runtime.test_links import Node, Note
-from unerring.channels import Ack, ChannelCodec, ChannelConfig, ConsumerConfig, Frames, Heartbeat, Stale, producer_id
+from unerring.channels import (
+    Ack,
+    ChannelCodec,
+    ChannelConfig,
+    ConsumerConfig,
+    Frames,
+    Heartbeat,
+    ProducerConfig,
+    Stale,
+    Start,
+    producer_id,
+)
 from unerring.model import Actor, ConfigError, HandshakeError, Right
 from unerring.runtime import AsyncPublisher, AsyncSubscriber
 from unerring.runtime.certificates import make_certificates
+from unerring.runtime.channel.keys import public_key
 from unerring.runtime.guard import NOTED_MAX, REFUSED, TOLD, Guard
 from unerring.runtime.reports import Reports
 from unerring.runtime.transports import TransportConfig, open_inlet, open_outlet
@@ -278,6 +291,105 @@ def test_a_policy_that_changes_cuts_off_whoever_lost_its_rights(wait, cards, tmp
             assert inlets["ann"].subscribed
             for inlet in inlets.values():
                 await inlet.close()
+
+    wait.run(scenario())
+
+
+def test_a_revoked_producer_is_cut_off_by_those_who_read_it(wait, monkeypatch, cards, tmp_path) -> None:
+    """The one it is subscribed at, and the one it asks besides; whoever is not revoked notices nothing."""
+    monkeypatch.setattr("unerring.runtime.guard.LOOK_S", 0.05)
+    policy = tmp_path / "policy.toml"
+    allows = '[[allow]]\nwho = "producer/*"\npublish = ["Reading"]\n'
+    policy.write_text(allows)
+
+    async def scenario() -> None:
+        async with Outlet(cards("producer", "gw1")) as first, Outlet(cards("producer", "gw2")) as second:
+            heard: list[bytes] = []
+            reports = Reports()
+            inlet = open_inlet(first.way.direct, channel(cards("consumer"), policy=str(policy)), reports)
+            await inlet.open(lambda sender, data: heard.append(data))
+            inlet.send(second.way.direct, b"asks")
+            await wait.until(lambda: second.heard == [b"asks"])
+            policy.write_text(f'revoked = ["producer/gw2"]\n{allows}')
+            await wait.until(lambda: second.reports["tcp.disconnected"])
+            assert first.reports["tcp.disconnected"] == 0
+            policy.write_text(f'revoked = ["producer/gw1"]\n{allows}')
+            await wait.until(lambda: not inlet.subscribed)
+            assert "revoke producer/gw1" in reports.sentences("tcp.cut_off")[-1]
+            first.way.push(b"revoked")
+            await wait.until(lambda: reports["tcp.unreachable"])  # dialled again, and refused by us
+            assert (heard, first.way.identities(first.way.direct)) == ([], ())
+            policy.write_text(allows)
+            await wait.until(lambda: inlet.subscribed)
+            await wait.until(lambda: (first.way.push(b"back"), heard)[1])
+            assert set(heard) == {b"back"}
+            await inlet.close()
+
+    wait.run(scenario())
+
+
+def test_a_revoked_producer_s_events_are_not_delivered_any_more(wait, monkeypatch, cards, tmp_path) -> None:
+    monkeypatch.setattr("unerring.runtime.guard.LOOK_S", 0.05)
+    policy = tmp_path / "policy.toml"
+    allows = '[[allow]]\nwho = "producer/*"\npublish = ["*"]\n'
+    policy.write_text(allows)
+
+    async def scenario() -> None:
+        at = channel(cards("producer", "gw1"), stream="")
+        async with AsyncPublisher("tcp://127.0.0.1:0", transport=at) as out:
+            reader = channel(cards("consumer"), stream="", policy=str(policy))
+            async with AsyncSubscriber(out.address, transport=reader) as events:
+                await out.publish(b"before")
+                assert (await anext(events)).value == b"before"
+                policy.write_text(f'revoked = ["producer/gw1"]\n{allows}')
+                await wait.until(lambda: events.reports["tcp.cut_off"])
+                await out.publish(b"meanwhile")
+                later = asyncio.ensure_future(anext(events))
+                refused = events.reports["tcp.unreachable"]
+                await wait.until(lambda: events.reports["tcp.unreachable"] > refused)
+                assert not later.done()
+                policy.write_text(allows)
+                assert (await later).value == b"meanwhile"  # kept by the producer, and fetched now
+
+    wait.run(scenario())
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "udp"])
+def test_whose_signatures_count_follows_the_policy(wait, monkeypatch, tmp_path, scheme) -> None:
+    """Another key, no key, and a name that is revoked; without TLS, where signatures are all there is."""
+    monkeypatch.setattr("unerring.runtime.guard.LOOK_S", 0.05)
+    policy = tmp_path / "policy.toml"
+    right, wrong = public_key(tmp_path / "gw1.key"), public_key(tmp_path / "other.key")
+    policy.write_text(f'[keys]\ngw1 = "{right}"\n')
+
+    async def scenario() -> None:
+        signs = ProducerConfig(
+            signed=True, signing_key=str(tmp_path / "gw1.key"), heartbeat_idle_us=10_000, heartbeat_pause_us_max=20_000
+        )
+        where = f"{scheme}://127.0.0.1:{free_port()}"
+        async with AsyncPublisher(where, name="gw1", config=signs) as out:
+            async with AsyncSubscriber(
+                f"{where}?policy={policy}", config=ConsumerConfig(start=Start.EARLIEST)
+            ) as events:
+                sent = 0
+                for text in (
+                    "",
+                    f'[keys]\ngw1 = "{wrong}"\n',
+                    f'revoked = ["producer/gw1"]\n[keys]\ngw1 = "{right}"\n',
+                ):
+                    await out.publish(b"%d" % (sent := sent + 1))
+                    assert (await anext(events)).value == b"%d" % sent
+                    policy.write_text(text)
+                    reloaded = events.reports["policy.reloaded"]
+                    await wait.until(lambda reloaded=reloaded: events.reports["policy.reloaded"] > reloaded)
+                    refused = events.reports["channel.unverified"]
+                    await out.publish(b"%d" % (sent := sent + 1))
+                    await wait.until(lambda refused=refused: events.reports["channel.unverified"] > refused + 2)
+                    later = asyncio.ensure_future(anext(events))
+                    await asyncio.sleep(0)
+                    assert not later.done()
+                    policy.write_text(f'[keys]\ngw1 = "{right}"\n')
+                    assert (await later).value == b"%d" % sent
 
     wait.run(scenario())
 

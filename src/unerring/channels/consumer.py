@@ -72,6 +72,13 @@ class Consumer:
         self.peers = Peers(self._config)
         self._positions = dict(positions or {})
 
+    def believe(self, key_of: KeyOf) -> None:
+        """From now on only what producers signed is believed, by these keys."""
+        if self._verifier is None:
+            self._verifier = Verifier(key_of)
+        else:
+            self._verifier.renew(key_of)
+
     def start(self, now: int) -> Effects:
         return [SetTimer(ACK, now + self._config.ack_interval_us)] if self._config.registered else []
 

@@ -73,6 +73,17 @@ class Verifier:
         self._key_of = key_of
         self._keys: dict[int, bytes] = {}
         """Of producers whose heartbeat was genuine, by id."""
+        self._names: dict[int, str] = {}
+
+    def renew(self, key_of: KeyOf) -> None:
+        """Other keys count from now on: whoever has no key any more, or another one, is not believed on the old one."""
+        self._key_of = key_of
+        for producer, name in list(self._names.items()):
+            if key_of(name) != self._keys[producer]:
+                self._forget(producer)
+
+    def _forget(self, producer: int) -> None:
+        del self._keys[producer], self._names[producer]
 
     def refusal(self, sender: Address, message: Any) -> Report | None:
         """Why a message is not believed, or None."""
@@ -85,10 +96,10 @@ class Verifier:
         if not genuine(message, key):
             what = f"{type(message).__name__} of epoch {message.epoch}"
             return Report("channel.forged", f"{what} from {sender}: not signed by its producer; refused")
-        if message.producer not in self._keys:
+        if isinstance(message, Heartbeat) and message.producer not in self._keys:
             while len(self._keys) >= _KNOWN_MAX:
-                del self._keys[next(iter(self._keys))]
-            self._keys[message.producer] = key
+                self._forget(next(iter(self._keys)))
+            self._keys[message.producer], self._names[message.producer] = key, message.name
         return None
 
     def _known_key(self, beat: Heartbeat) -> bytes | None:

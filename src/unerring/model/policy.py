@@ -88,14 +88,18 @@ class Policy(msgspec.Struct, frozen=True):
     """Public keys by producers' names, for subscribers: where there are any, only what these signed is believed."""
     source: str = "the defaults"
 
+    def revocation(self, role: str, name: str) -> str | None:
+        """The pattern that takes every right from somebody, if there is one."""
+        return next((pattern for pattern in self.revoked if fnmatchcase(f"{role}/{name}", pattern)), None)
+
     def reason(self, who: Who, right: str, thing: str) -> tuple[bool, str]:
         """Whether it is allowed, and the sentence that says why."""
         asked = f"{who} has {{}} right '{right} {thing}'"
         if self.run != ANY_RUN and who.run not in (self.run, ANY_RUN):
             return False, asked.format("no") + f": it is of run {who.run}, and {self.source} are for run {self.run}"
-        for pattern in self.revoked:
-            if fnmatchcase(str(who), pattern):
-                return False, asked.format("no") + f": {self.source} revoke {pattern}"
+        pattern = self.revocation(who.role, who.name)
+        if pattern is not None:
+            return False, asked.format("no") + f": {self.source} revoke {pattern}"
         for number, allow in enumerate(self.allows, 1):
             if allow.grants(who, right, thing):
                 return True, asked.format("the") + f": entry {number} of {self.source} allows it to {allow.who}"

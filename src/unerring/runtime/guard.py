@@ -49,7 +49,7 @@ class Guard:
         self._stamp = self._look()
         self._noted: dict[str, None] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._changed: Callable[[], None] = lambda: None
+        self._changed: list[Callable[[], None]] = []
 
     def refusal(self, whos: Sequence[Who] | None, right: str, *things: str) -> str | None:
         """Why none of these identities of one peer may do it to any of the things, or None: it may. `whos` None: it
@@ -75,13 +75,14 @@ class Guard:
 
     def watch(self, changed: Callable[[], None]) -> None:
         """Call `changed` whenever the policy has: those who are connected may have lost their rights."""
-        self._changed = changed
-        if self._path:
+        self._changed.append(changed)
+        if self._path and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look_again)
 
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self._timer = None
 
     def _look_again(self) -> None:
         self.reload()
@@ -100,7 +101,8 @@ class Guard:
             return
         self._noted.clear()
         self._reports.count("policy.reloaded")
-        self._changed()
+        for changed in self._changed:
+            changed()
 
     def _look(self) -> tuple[int, int, int]:
         if not self._path:

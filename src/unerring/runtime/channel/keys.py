@@ -13,9 +13,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from unerring.channels import SEED_BYTES, KeyOf, Signer
+from unerring.channels import SEED_BYTES, ConsumerConfig, KeyOf, Signer
 from unerring.log import read_private
-from unerring.model import ConfigError
+from unerring.model import Actor, ConfigError, Policy
 from unerring.runtime.secret import shared_secret
 
 _PURPOSE: Final = b"unerring signing key 1\0"
@@ -30,8 +30,7 @@ def signing_seed(file: str, secret_file: str, name: str) -> bytes:
 def keys_of(keys: Mapping[str, str], secret_file: str) -> KeyOf:
     """The public keys that a consumer believes."""
     if keys:
-        known = {name: bytes.fromhex(key) for name, key in keys.items()}
-        return known.get
+        return _listed(keys)
     secret = shared_secret(secret_file)
 
     @lru_cache(_NAMES_KEPT_MAX)
@@ -39,6 +38,33 @@ def keys_of(keys: Mapping[str, str], secret_file: str) -> KeyOf:
         return Signer(_derived(secret, name)).key
 
     return public
+
+
+class BelievedKeys:
+    """Whose signatures a consumer believes, as its configuration and the present policy say."""
+
+    def __init__(self, config: ConsumerConfig, secret_file: str, policy: Policy) -> None:
+        self._own = config.keys
+        derived = config.signed and not (config.keys or policy.keys)
+        self._derived = keys_of({}, secret_file) if derived else None
+        self.asked = derived
+        """Whether anything is believed only as signed. What has been asked for once is not taken back by a policy."""
+        self.renew(policy)
+
+    def renew(self, policy: Policy) -> None:
+        """The policy is another one."""
+        keys = self._own or policy.keys
+        self._policy = policy
+        self._known = self._derived if self._derived is not None and not keys else _listed(keys)
+        self.asked = self.asked or bool(keys)
+
+    def __call__(self, name: str) -> bytes | None:
+        """A producer's public key; None: it is not to be believed."""
+        return None if self._policy.revocation(Actor.PRODUCER, name) is not None else self._known(name)
+
+
+def _listed(keys: Mapping[str, str]) -> KeyOf:
+    return {name: bytes.fromhex(key) for name, key in keys.items()}.get
 
 
 def public_key(file: Path) -> str:

@@ -34,9 +34,10 @@ from unerring.model import (
 )
 from unerring.runtime.channel.driver import ChannelDriver
 from unerring.runtime.channel.epochs import present_epoch
-from unerring.runtime.channel.keys import keys_of
+from unerring.runtime.channel.keys import BelievedKeys
 from unerring.runtime.channel.records import BAD_RECORD, Batch, Received, Records
 from unerring.runtime.channel.vetting import own_name, vet_frames
+from unerring.runtime.guard import Guard
 from unerring.runtime.reports import Reports
 from unerring.runtime.timers import monotonic_us
 from unerring.runtime.transports import TransportConfig, for_stream, identities_at, open_inlets, open_outlet
@@ -127,8 +128,10 @@ class AsyncSubscriber(Generic[V]):
         takes = getattr(self._inlet, "config", TransportConfig()).frame_bytes_max - _ROOM_BYTES
         if takes < self._config.answer_bytes_max:
             self._config = msgspec.structs.replace(self._config, answer_bytes_max=max(1024, takes))
-        keys = self._config.keys or dict(getattr(getattr(self._inlet, "guard", None), "policy", Policy(())).keys)
-        known = keys_of(keys, transport.secret) if self._config.signed or keys else None
+        self._guard: Guard | None = getattr(self._inlet, "guard", None)
+        policy = self._guard.policy if self._guard is not None else Policy(())
+        self._keys = BelievedKeys(self._config, transport.secret, policy)
+        known = self._keys if self._keys.asked else None
         self._machine = Consumer(random.Random(seed), self._config, positions, present_epoch, known)
         codec = ChannelCodec(channel or ChannelConfig())
         self._driver = ChannelDriver(
@@ -163,8 +166,18 @@ class AsyncSubscriber(Generic[V]):
             await self._peer_way.open(self._peer_driver.receive)
             self._machine.peers.address = self._peer_way.direct
         await self._inlet.open(self._receive)
+        if self._guard is not None:
+            self._guard.watch(self._renew_keys)
+            self._renew_keys()
         self._driver.start()
         return self
+
+    def _renew_keys(self) -> None:
+        """The policy may have changed: whose key it names no more, or whom it revokes, is believed no more."""
+        if self._guard is not None:
+            self._keys.renew(self._guard.policy)
+        if self._keys.asked:
+            self._machine.believe(self._keys)
 
     async def close(self) -> None:
         """Unsubscribe. The last event stays unaccepted unless `accept` was called."""

@@ -360,7 +360,7 @@ class ForeignInlet:
         return self._attempts.connected
 
     async def open(self, receive: Receive) -> None:
-        self._lines.receive = receive
+        self._lines.open(receive)
         try:
             await self._attempts.start(self._listen, absence_raises=False)
         except BaseException:

@@ -39,6 +39,8 @@ class Line:
         """Set while welcomed and open."""
         self._ends = ends
         self._subscribes = subscribes
+        self._dialled: FramedConnection | None = None
+        """The same, from before the greeting on."""
         self._host, self._port = split_host(parse_url(address).place)
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
@@ -51,7 +53,9 @@ class Line:
         connection.on_frame = lambda data: self._answered(connection, answer, data)
         await dial(self._host, self._port, config.tls, config.connect_us, lambda: connection, secret_file=config.secret)
         try:
+            self._ends.guard.reload()
             self._ends.check_producer(self.address, connection)
+            self._dialled = connection
             connection.send(GREETINGS.encode(Hello(VERSION, self._subscribes)))
             await asyncio.wait(
                 (answer, connection.lost), timeout=config.handshake_us / 1e6, return_when=asyncio.FIRST_COMPLETED
@@ -63,9 +67,19 @@ class Line:
                 self._ends.reports.note("tcp.bad_frame", f"{self.address}: {reason}; cut off")
             return True
         finally:
-            self.connection = None
+            self.connection = self._dialled = None
             connection.abandon()
             await connection.gone()
+
+    def vet_again(self) -> None:
+        """The policy has changed: a producer that has lost its rights is cut off, also in the middle of a greeting."""
+        if self._dialled is not None:
+            try:
+                self._ends.check_producer(self.address, self._dialled)
+            except HandshakeError as error:
+                self._ends.reports.note("tcp.cut_off", str(error))
+                self.connection = None  # nothing that is under way goes there any more
+                self._dialled.fail(error)
 
     def _answered(self, connection: FramedConnection, answer: asyncio.Future[bytes], data: bytes) -> None:
         """The producer's first frame. What follows a welcome may already be in the same buffer."""
@@ -99,6 +113,8 @@ class Line:
         if not connection.lost.done():
             raise NetworkError(f"{self.address} did not answer the greeting in time")
         reason = connection.lost.result()
+        if isinstance(reason, HandshakeError):  # the policy changed meanwhile
+            raise reason
         if isinstance(reason, ssl.SSLError):
             raise HandshakeError(f"{self.address}: {explain_tls(reason)}")
         if isinstance(reason, FrameError):
@@ -143,13 +159,23 @@ class DirectLines:
         self.paused = False
         self.held: dict[Address, tuple[Line, asyncio.Task[None]]] = {}
         self.guard = Guard(config.policy, reports)
+        self.subscription: Line | None = None
+        """The line that its owner looks after, if there is one."""
+
+    def open(self, receive: Receive) -> None:
+        self.receive = receive
+        self.guard.watch(self._vet_again)
+
+    def _vet_again(self) -> None:
+        lines = [line for line, _ in self.held.values()]
+        for line in lines if self.subscription is None else [self.subscription, *lines]:
+            line.vet_again()
 
     def check_producer(self, address: Address, connection: FramedConnection) -> None:
         """Nobody is asked for a stream who may neither publish it, nor hand on what others published."""
         whos = connection.identities()
         if whos is None:
             return
-        self.guard.reload()
         policy, stream = self.guard.policy, self.config.stream
         # A reader hands on batches that their producer signed.
         if not any(policy.allows_any(whos, right, stream) for right in (Right.PUBLISH, Right.RELAY, Right.READ)):
@@ -217,6 +243,7 @@ class DirectLines:
     async def close(self) -> None:
         """Write what was sent, within a bound, and close."""
         self.receive = nobody
+        self.guard.close()
         tasks = [task for _, task in self.held.values()]
         await finish(self.open_connections(), self.config.flush_us)
         for task in tasks:

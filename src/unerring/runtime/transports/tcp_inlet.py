@@ -20,7 +20,7 @@ class TcpInlet:
         self.config = config
         self.reports = reports
         self.lines = DirectLines(config, reports)
-        self._subscription = Line(self.lines, url.text, subscribes=True)
+        self._subscription = self.lines.subscription = Line(self.lines, url.text, subscribes=True)
         self._task: asyncio.Task[None] | None = None
         self._first: asyncio.Future[None] | None = None
 
@@ -32,7 +32,7 @@ class TcpInlet:
     async def open(self, receive: Receive) -> None:
         invariant(self._task is None, "an inlet is opened once")
         guard_loop()
-        self.lines.receive = receive
+        self.lines.open(receive)
         self._first = asyncio.get_running_loop().create_future()
         self._task = asyncio.create_task(
             redial(self._subscribe, self.config.redial_min_us, self.config.redial_max_us, self._failed)

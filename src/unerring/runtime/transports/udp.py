@@ -22,6 +22,7 @@ import struct
 from typing import Final
 
 from unerring.model import Address, ConfigError, FrameError, NetworkError, Receive, invariant
+from unerring.runtime.guard import Guard
 from unerring.runtime.halt import guard_loop
 from unerring.runtime.reports import Reports
 from unerring.runtime.sockets import join_host, split_host
@@ -235,6 +236,10 @@ class UdpInlet:
         self._welcome = asyncio.Event()
 
     @property
+    def guard(self) -> Guard:
+        return self._lines.guard
+
+    @property
     def subscribed(self) -> bool:
         """Whether the producer answered lately."""
         return bool(self._sender) and asyncio.get_running_loop().time() - self._welcomed_s < 3 * REPEAT_S
@@ -243,7 +248,6 @@ class UdpInlet:
         """Waits for a producer's answer, within a bound: one that is away for now is found when it comes."""
         invariant(self._socket is None, "an inlet is opened once")
         guard_loop()
-        self._lines.receive = receive
         loop = asyncio.get_running_loop()
         try:
             resolved = await loop.getaddrinfo(*self._place, type=socket.SOCK_DGRAM)
@@ -251,6 +255,7 @@ class UdpInlet:
             raise NetworkError(f"cannot reach {self._url}: {error}") from None
         self._producer = resolved[0][4][:2]  # type: ignore[assignment]
         self._socket = opened = await datagram_socket(wildcard_near(self._producer[0]), 0, self.config)
+        self._lines.open(receive)
         self._window_bytes = opened.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
         loop.add_reader(opened, self._read)
         self._repeat()
