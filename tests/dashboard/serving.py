@@ -13,15 +13,15 @@ import uvicorn
 
 from tests.dashboard.running import TOKEN, until
 from unerring.app.status import RunStatus
-from unerring.dashboard import Dashboard
+from unerring.dashboard import Access, Dashboard
 
 
 @contextmanager
-def serving(data: Path) -> Iterator[str]:
+def serving(data: Path, access: Access | str = TOKEN) -> Iterator[str]:
     """Its address."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
-        Dashboard(RunStatus(data), TOKEN).app, log_level="warning", timeout_graceful_shutdown=1, lifespan="on"
+        Dashboard(RunStatus(data), access).app, log_level="warning", timeout_graceful_shutdown=1, lifespan="on"
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))

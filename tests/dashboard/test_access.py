@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import re
+import signal
 import socket
 import ssl
 import stat
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,11 +21,16 @@ import httpx
 import pytest
 import uvicorn
 
+from tests.dashboard.running import until
 from unerring.app.folder import remember
 from unerring.app.status import RunStatus
-from unerring.dashboard import OWNER, Access, BoundedConnection, Dashboard, read_tokens
-from unerring.dashboard.access import CHANGES_AT_ONCE_MAX, CHANGES_PER_S_MAX, COOKIE, SESSIONS_MAX
+from unerring.dashboard import OWNER, Access, BoundedConnection, Dashboard, access as bounds, read_tokens
+from unerring.dashboard.access import CHANGES_AT_ONCE_MAX, CHANGES_PER_S_MAX, COOKIE, LOGINS_AT_ONCE_MAX
 from unerring.dashboard.connections import CONNECTIONS_MAX
+from unerring.dashboard.entrance import LOGIN_BYTES_MAX
+from unerring.dashboard.pace import KNOWN_MAX, Pace
+from unerring.dashboard.server import STREAMS_PER_HOLDER_MAX
+from unerring.dashboard.sessions import CODE_S_MAX, SESSIONS_MAX, SESSIONS_PER_WHO_MAX, Sessions
 from unerring.log import EventLog
 from unerring.model import Actor, ConfigError, Who, read_policy, read_who, schema_of
 from unerring.rules.workloads import Typed
@@ -116,19 +126,136 @@ def test_a_session_changes_what_its_role_may_and_only_from_our_own_page(ask) -> 
     assert request("POST", "/api/commands/kill", headers={"origin": "https://evil.example"}, **kill).status_code == 403
     assert request("POST", "/api/commands/kill", **kill).status_code == 403, "no browser leaves Origin out"
     request("POST", "/logout", headers=PAGE)
-    assert access._sessions == {}
+    assert len(access.sessions) == 0
     assert request("GET", "/api/status").status_code == 401
 
 
-def test_sessions_have_a_bound_and_are_kept_as_hashes() -> None:
+def test_whoever_logs_in_often_ends_its_own_sessions_and_nobody_else_s() -> None:
+    sessions = Sessions()
+    anna, bob = Who("any", "operator", "anna"), Who("any", "viewer", "bob")
+    first = sessions.begin(anna)
+    values = [sessions.begin(bob) for _ in range(SESSIONS_MAX + 5)]
+    assert sessions.whose(first) == anna
+    assert [sessions.whose(value) == bob for value in values] == [False] * (len(values) - SESSIONS_PER_WHO_MAX) + [
+        True
+    ] * SESSIONS_PER_WHO_MAX
+    assert all(value not in str(vars(sessions)) for value in values[-3:])
+    for number in range(2 * SESSIONS_MAX):
+        sessions.begin(Who("any", "viewer", f"n{number}"))
+    assert len(sessions) == SESSIONS_MAX
     access = Access(TOKENS)
-    values = [access.begin(OWNER) for _ in range(SESSIONS_MAX + 5)]
-    assert len(access._sessions) == SESSIONS_MAX
-    assert access.session(values[-1]) == OWNER
-    assert access.session(values[0]) is None
-    assert all(value not in str(access._sessions) for value in values[-3:])
     assert access.who("guessed") is None
     assert access.who("") is None
+
+
+def test_a_code_logs_in_once_and_dies_within_a_minute(monkeypatch) -> None:
+    sessions, now = Sessions(), 100.0
+    monkeypatch.setattr("unerring.dashboard.sessions.time.monotonic", lambda: now)
+    code = sessions.code(OWNER)
+    assert [sessions.exchange(one) for one in ("guessed", code, code)] == [None, OWNER, None]
+    late = sessions.code(OWNER)
+    now += CODE_S_MAX
+    assert sessions.exchange(late) is None
+    codes = [sessions.code(OWNER) for _ in range(1000)]
+    assert len(sessions._codes) < 1000
+    assert sessions.exchange(codes[-1]) == OWNER
+
+
+def test_a_browser_with_the_code_is_logged_in_and_a_second_one_is_not(ask) -> None:
+    access = Access(TOKENS, private=True)
+    request = ask(access)
+    code = access.sessions.code(OWNER)
+    assert request("POST", "/login", data={"code": code}, headers=PAGE).status_code == 303
+    assert request("GET", "/api/who").json() == {"who": str(OWNER)}
+    again = request("POST", "/login", data={"code": code}, headers=PAGE)
+    assert (again.status_code, "was used" in again.text) == (403, True)
+
+
+def test_open_shows_no_secret_to_who_lists_processes(run, tmp_path) -> None:
+    """The browser is given the name of a file that only this user can read; the code is in the file."""
+    browser = tmp_path / "browser"
+    browser.write_text(
+        f'#!/bin/sh\necho "$@" > {tmp_path}/arguments.new\nmv {tmp_path}/arguments.new {tmp_path}/arguments\n'
+    )
+    browser.chmod(0o700)
+    command = [sys.executable, "-m", "unerring", "dashboard", str(run), "--port", "0", "--open"]
+    environment = {**os.environ, "BROWSER": f"{browser} %s", "UNERRING_TOKEN": "token-of-the-owner"}
+    serving = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert serving.stdout is not None
+        address = serving.stdout.readline().split()[0]
+        until((tmp_path / "arguments").exists, "the browser was opened")
+        given = (tmp_path / "arguments").read_text().strip()
+        page = run / "open.html"
+        assert given == page.as_uri()
+        assert stat.S_IMODE(page.stat().st_mode) == 0o600
+        code = re.search(r"url=(\S+)login#code=([\w-]+)", page.read_text())
+        assert code is not None
+        assert code[1] == address
+        assert "token-of-the-owner" not in page.read_text()
+        with httpx.Client(base_url=address, headers={"origin": address.rstrip("/")}) as client:
+            until(lambda: _answers(client), "the dashboard is up")
+            assert client.post("/login", data={"code": code[2]}).status_code == 303
+            assert client.get("/api/who").json() == {"who": str(OWNER)}
+    finally:
+        serving.send_signal(signal.SIGINT)
+        serving.wait(60)
+        serving.stdout.close()
+    assert not page.exists()
+
+
+def _answers(client: httpx.Client) -> bool:
+    try:
+        return client.get("/login").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def test_logins_have_a_bound_of_each_identity_and_so_have_their_lines(ask, run) -> None:
+    request = ask(Access(TOKENS, private=True))
+    log_in = [
+        request("POST", "/login", data={"token": f"token-of-{who}"}, headers=PAGE).status_code
+        for who in ["viewer"] * (LOGINS_AT_ONCE_MAX + 5) + ["operator"]
+    ]
+    assert log_in == [303] * LOGINS_AT_ONCE_MAX + [429] * 5 + [303]
+    assert len(Timeline(run).added()) == LOGINS_AT_ONCE_MAX + 1
+
+
+def test_wrong_tokens_wait_for_their_answer_and_right_ones_never_do(run, monkeypatch) -> None:
+    """Guessing is slow, and nobody can lock others out with it."""
+    monkeypatch.setattr(bounds, "FAILURES_PER_S_MAX", 0.0)
+    access = Access(TOKENS, private=True, failed_s=1e9)
+
+    async def go() -> None:
+        transport = httpx.ASGITransport(Dashboard(RunStatus(run), access).app)
+        async with httpx.AsyncClient(transport=transport, base_url=HOST) as client:
+
+            async def show(token: str) -> int:
+                return (await client.get("/api/who", headers=bearer(token))).status_code
+
+            assert [await show("guessed") for _ in range(bounds.FAILURES_AT_ONCE_MAX)] == [401] * 10
+            waiting = [asyncio.create_task(show("guessed")) for _ in range(bounds.WAITING_MAX)]
+            while access._waiting < bounds.WAITING_MAX:
+                await asyncio.sleep(0)
+            assert not any(one.done() for one in waiting)
+            assert await show("guessed") == 429
+            wrong = await client.post("/login", data={"token": "guessed"}, headers=PAGE)
+            assert wrong.status_code == 429
+            assert await show("token-of-viewer") == 200
+            right = await client.post("/login", data={"token": "token-of-viewer"}, headers=PAGE)
+            assert right.status_code == 303
+            for one in waiting:
+                one.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+        assert access._waiting == 0
+
+    asyncio.run(go())
+
+
+def test_more_than_a_form_is_not_read(ask) -> None:
+    request = ask(Access(TOKENS, private=True))
+    large = request("POST", "/login", content=b"token=" + b"x" * LOGIN_BYTES_MAX, headers=PAGE)
+    assert (large.status_code, "send less" in large.text) == (403, True)
 
 
 def test_one_identity_asks_for_so_many_changes_and_the_others_notice_nothing(ask, monkeypatch) -> None:
@@ -148,15 +275,15 @@ def test_one_identity_asks_for_so_many_changes_and_the_others_notice_nothing(ask
 
 
 def test_changes_come_back_with_time_and_a_bound_holds_how_many_are_remembered() -> None:
-    access, ann = Access({}), Who("any", "operator", "ann")
-    assert [access.exceeds(ann, 0.0) for _ in range(CHANGES_AT_ONCE_MAX + 2)] == [False] * CHANGES_AT_ONCE_MAX + [
+    pace = Pace(CHANGES_AT_ONCE_MAX, CHANGES_PER_S_MAX)
+    assert [pace.exceeds("ann", 0.0) for _ in range(CHANGES_AT_ONCE_MAX + 2)] == [False] * CHANGES_AT_ONCE_MAX + [
         True
     ] * 2
-    assert [access.exceeds(ann, 1 / CHANGES_PER_S_MAX) for _ in range(2)] == [False, True]
-    assert not access.exceeds(ann, 1e6)
-    for number in range(2 * SESSIONS_MAX):
-        access.exceeds(Who("any", "operator", f"n{number}"), 1e6)
-    assert len(access._changes) == SESSIONS_MAX
+    assert [pace.exceeds("ann", 1 / CHANGES_PER_S_MAX) for _ in range(2)] == [False, True]
+    assert not pace.exceeds("ann", 1e6)
+    for number in range(2 * KNOWN_MAX):
+        pace.exceeds(number, 1e6)
+    assert len(pace._left) == KNOWN_MAX
 
 
 def test_every_change_is_in_the_timeline_with_who_and_from_where(ask, run) -> None:
@@ -232,6 +359,44 @@ def test_idle_connections_keep_nobody_out(run) -> None:
             idle.enter_context(socket.create_connection(("127.0.0.1", port)))
         for _ in range(3):
             assert httpx.get(f"http://127.0.0.1:{port}/api/status", timeout=60).status_code == 200
+
+
+def test_streams_without_a_token_keep_nobody_out(run) -> None:
+    """Another user of the host, with as many as the dashboard takes of everybody."""
+    with serving(run) as port, contextlib.ExitStack() as opened:
+        mine = opened.enter_context(httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60))
+        watched = mine.stream("GET", "/api/stream", headers=bearer("secret-token"))
+        changes = opened.enter_context(watched).iter_bytes()
+        assert next(changes).startswith(b"retry")
+        answers = []
+        for _ in range(CONNECTIONS_MAX):
+            other = opened.enter_context(socket.create_connection(("127.0.0.1", port)))
+            other.sendall(b"GET /api/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            answers.append(other.recv(12))
+        assert answers == [b"HTTP/1.1 200"] * STREAMS_PER_HOLDER_MAX + [b"HTTP/1.1 429"] * (
+            CONNECTIONS_MAX - STREAMS_PER_HOLDER_MAX
+        )
+        assert httpx.get(f"http://127.0.0.1:{port}/api/status", timeout=60).status_code == 200
+        with httpx.stream(
+            "GET", f"http://127.0.0.1:{port}/api/stream", headers=bearer("secret-token"), timeout=60
+        ) as another:
+            assert another.status_code == 200
+        assert next(changes), "it goes on"
+
+
+def test_requests_that_never_end_keep_nobody_out_and_cut_off_nobody_else(run) -> None:
+    begun = b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\ntoken="
+    with serving(run) as port, contextlib.ExitStack() as opened:
+        mine = opened.enter_context(httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60))
+        changes = opened.enter_context(mine.stream("GET", "/api/stream", headers=bearer("secret-token"))).iter_bytes()
+        assert next(changes).startswith(b"retry")
+        for _ in range(2 * CONNECTIONS_MAX):
+            other = opened.enter_context(socket.create_connection(("127.0.0.1", port)))
+            with contextlib.suppress(ConnectionError):
+                other.sendall(begun)
+        for _ in range(3):
+            assert httpx.get(f"http://127.0.0.1:{port}/api/status", timeout=60).status_code == 200
+        assert next(changes), "it goes on"
 
 
 def test_it_speaks_tls(run, tmp_path) -> None:

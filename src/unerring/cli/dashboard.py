@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import secrets
 import socket
+import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from unerring.model import Who
 
 HOST = "127.0.0.1"
+OPENING = """<!doctype html><meta charset="utf-8"><title>Unerring</title>
+<meta http-equiv="refresh" content="0;url=%s"><a href="%s">Go on</a>
+"""
 
 
 def command(
@@ -57,15 +62,34 @@ def command(
     access = Access(tokens, load_policy(policy) if policy is not None else None, closed)
     provider = None if oidc is None else Oidc(read_oidc(oidc))
     names = [host, socket.gethostname()]
-    dashboard = Dashboard(RunStatus(place_of(run, scratch)), access, names, bool(tls), provider)
+    place = place_of(run, scratch)
+    dashboard = Dashboard(RunStatus(place), access, names, bool(tls), provider)
     listener = _listen(host, port)
     address = f"http{'s' if tls else ''}://{host}:{listener.getsockname()[1]}/"
     typer.echo(f"{address} shows {run}; Ctrl-C stops it")
     if made in tokens:
         typer.echo(f"to kill and restart processes from it, use the token {made}")
-    if browser:
-        typer.launch(f"{address}#token={next(iter(tokens))}")
-    asyncio.run(_serve(dashboard, listener, tls))
+    with contextlib.ExitStack() as opened:
+        if browser:
+            code = access.sessions.code(next(iter(tokens.values())))
+            page = _opening(place.scratch, f"{address}login#code={code}")
+            opened.callback(page.unlink, missing_ok=True)
+            webbrowser.open(page.as_uri())
+        asyncio.run(_serve(dashboard, listener, tls))
+
+
+def _opening(folder: Path, address: str) -> Path:
+    """A page that only this user can read and that leads to the address. Whoever looks at the browser's arguments sees
+    its name, and not the code."""
+    page = folder.absolute() / "open.html"
+    try:
+        page.unlink(missing_ok=True)
+        descriptor = os.open(page, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigError(f"{page} cannot be written ({error.strerror}); leave --open out, and log in") from None
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(OPENING % (address, address))
+    return page
 
 
 def _tokens(file: Path | None) -> dict[str, Who]:

@@ -7,19 +7,18 @@ page can send.
 
 from __future__ import annotations
 
-import hashlib
-import secrets
+import asyncio
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from unerring.dashboard.pace import Pace
+from unerring.dashboard.sessions import Sessions, hashed
 from unerring.log import read_private
 from unerring.model import Actor, ConfigError, Policy, Right, Who, default_policy, read_who
 
 COOKIE: Final = "unerring_session"
-SESSION_S_MAX: Final = 8 * 3600.0
-SESSIONS_MAX: Final = 1000
 TOKEN_CHARS_MIN: Final = 16
 """What cannot be guessed needs no lock, with which others could be locked out."""
 OWNER: Final = Who("any", Actor.OPERATOR, "owner")
@@ -27,6 +26,15 @@ OWNER: Final = Who("any", Actor.OPERATOR, "owner")
 CHANGES_AT_ONCE_MAX: Final = 1_000
 CHANGES_PER_S_MAX: Final = 100.0
 """Of one identity: it may ask for so many changes at once, and for so many more each second from then on."""
+LOGINS_AT_ONCE_MAX: Final = 20
+LOGINS_PER_S_MAX: Final = 0.1
+"""Of one identity; each of its logins is a line of the run's timeline."""
+FAILURES_AT_ONCE_MAX: Final = 10
+FAILURES_PER_S_MAX: Final = 1.0
+"""Of one address: so many wrong tokens are answered at once, others after FAILED_S. A right token never waits."""
+FAILED_S: Final = 1.0
+WAITING_MAX: Final = 20
+"""So many wrong tokens wait for their answer at once; others are refused unread."""
 _LINES_MAX: Final = 10_000
 
 
@@ -54,51 +62,54 @@ def read_tokens(path: Path) -> dict[str, Who]:
 
 
 class Access:
-    """Tokens and sessions. Without `private` everybody who reaches the dashboard may look."""
+    """Tokens, sessions, and what their owners may. Without `private` everybody who reaches the dashboard may look."""
 
-    def __init__(self, tokens: Mapping[str, Who], policy: Policy | None = None, private: bool = False) -> None:
-        self._tokens = {_hashed(token): who for token, who in tokens.items()}
+    def __init__(
+        self,
+        tokens: Mapping[str, Who],
+        policy: Policy | None = None,
+        private: bool = False,
+        failed_s: float = FAILED_S,
+    ) -> None:
+        self._tokens = {hashed(token): who for token, who in tokens.items()}
         self._policy = policy or default_policy()
         self.private = private
-        self._sessions: dict[str, tuple[Who, float]] = {}
-        self._changes: dict[Who, tuple[float, float]] = {}
-        """How many changes each may still ask for, and since when."""
+        self.sessions = Sessions()
+        self.changes = Pace(CHANGES_AT_ONCE_MAX, CHANGES_PER_S_MAX)
+        self.logins = Pace(LOGINS_AT_ONCE_MAX, LOGINS_PER_S_MAX)
+        self._failures = Pace(FAILURES_AT_ONCE_MAX, FAILURES_PER_S_MAX)
+        self._failed_s = failed_s
+        self._waiting = 0
 
     def who(self, token: str) -> Who | None:
         """Whose token it is. It is looked up by its hash: how long that takes tells nothing about other tokens."""
-        return self._tokens.get(_hashed(token)) if token else None
+        return self._tokens.get(hashed(token)) if token else None
 
     def begin(self, who: Who) -> str:
-        """A new session; its cookie's value."""
-        now = time.monotonic()
-        self._sessions = {key: one for key, one in self._sessions.items() if one[1] > now}
-        while len(self._sessions) >= SESSIONS_MAX:
-            del self._sessions[next(iter(self._sessions))]
-        value = secrets.token_urlsafe(32)
-        self._sessions[_hashed(value)] = who, now + SESSION_S_MAX
-        return value
+        """A new session of a browser; its cookie's value."""
+        return self.sessions.begin(who)
 
     def session(self, value: str) -> Who | None:
-        known = self._sessions.get(_hashed(value)) if value else None
-        return None if known is None or known[1] <= time.monotonic() else known[0]
+        """Whose session it is, while it lasts."""
+        return self.sessions.whose(value)
 
     def end(self, value: str) -> None:
-        self._sessions.pop(_hashed(value), None)
+        self.sessions.end(value)
 
     def may(self, who: Who | None, right: Right, thing: str) -> bool:
         if who is None:
             return right is Right.VIEW and not self.private
         return self._policy.reason(who, right, thing)[0]
 
-    def exceeds(self, who: Who, now_s: float) -> bool:
-        """Whether somebody asks for more changes than anybody may. One that is refused counts for nothing."""
-        left, since_s = self._changes.pop(who, (float(CHANGES_AT_ONCE_MAX), now_s))
-        left = min(left + (now_s - since_s) * CHANGES_PER_S_MAX, CHANGES_AT_ONCE_MAX)
-        while len(self._changes) >= SESSIONS_MAX:
-            del self._changes[next(iter(self._changes))]
-        self._changes[who] = (left if left < 1 else left - 1), now_s
-        return left < 1
-
-
-def _hashed(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+    async def failed(self, peer: str) -> bool:
+        """Let whoever showed what is not known wait for the answer, and nobody else. False: too many wait already."""
+        if not self._failures.exceeds(peer, time.monotonic()):
+            return True
+        if self._waiting >= WAITING_MAX:
+            return False
+        self._waiting += 1
+        try:
+            await asyncio.sleep(self._failed_s)
+        finally:
+            self._waiting -= 1
+        return True

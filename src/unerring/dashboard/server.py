@@ -5,58 +5,41 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from functools import partial
-from html import escape
 from typing import Any, Final
-from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from unerring.app import PAGE, READS, WAIT_S_MAX, Nodes, RunStatus, Why, event_document, latest, prometheus
 from unerring.dashboard import commands
-from unerring.dashboard.access import CHANGES_PER_S_MAX, COOKIE, OWNER, SESSION_S_MAX, Access
+from unerring.dashboard.access import CHANGES_PER_S_MAX, OWNER, Access
+from unerring.dashboard.answers import HEADERS, Refused, body_of, in_json
 from unerring.dashboard.asking import Questions
+from unerring.dashboard.connections import HOLDER
+from unerring.dashboard.entrance import Entrance, LetIn, peer_of, token_of
 from unerring.dashboard.marks import marks
 from unerring.dashboard.oidc import Oidc
 from unerring.dashboard.statics import STATIC, static
 from unerring.dashboard.watch import Watch
-from unerring.model import TIME_MAX, TIME_MIN, CallerError, Right, Stamp, UnerringError, Who
+from unerring.model import TIME_MAX, TIME_MIN, CallerError, Right, Stamp, Who
 from unerring.processes import Process
-from unerring.runtime import timeline
+from unerring.runtime import COMMAND_BYTES_MAX, timeline
 
 PAGE_MAX: Final = 500
 LOOKED_AT_MAX: Final = 20_000
 """Situations that one search looks at, backwards; the answer says where it stopped."""
-LOGIN_BYTES_MAX: Final = 4096
-SESSION_S: Final = int(SESSION_S_MAX)
-LOGIN: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Unerring: log in</title>
-<link rel="icon" href="/static/mark.svg"><link rel="stylesheet" href="/static/style.css">
-<main><h1>Log in</h1><p role="alert">WHY</p><form method="post" action="/login">
-<label>Token <input type="password" name="token" required autofocus autocomplete="off"></label>
-<button>Log in</button></form>OTHER</main></html>"""
-ENTERED: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Unerring</title>
-<meta http-equiv="refresh" content="0;url=/"><p><a href="/">Go on</a></p></html>"""
-STATE: Final = "unerring_login"
-OPEN: Final = ("/login", "/oidc/login", "/oidc/callback", "/static/style.css", "/static/mark.svg")
-"""What everybody may ask for."""
+STREAMS_PER_HOLDER_MAX: Final = 30
+"""Of one identity, and of all who showed none at one address: so many watch at once."""
 HOSTS: Final = ["127.0.0.1", "localhost", "[::1]"]
-HEADERS: Final = {
-    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; "
-    "form-action 'self'; object-src 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-}
-
-Answer = Callable[[Request], Awaitable[Any]]
 
 
 class Dashboard:
@@ -74,41 +57,35 @@ class Dashboard:
         self.status = status
         self.watch = Watch(status)
         self._access = Access({access: OWNER}) if isinstance(access, str) else access
-        self._secure = secure
-        self._oidc = oidc
+        self._entrance = Entrance(status.place, self._access, oidc, secure)
         self._why: Why | None = None
+        self._watching: Counter[str] = Counter()
         questions = Questions(status)
         routes = [
             Route("/", self._index),
             Route("/audit", self._audit),
-            Route("/api/status", _json(self._status)),
+            Route("/api/status", in_json(self._status)),
             Route("/api/stream", self._stream),
             Route("/metrics", self._metrics),
-            Route("/api/situations", _json(self._situations)),
-            Route("/api/why", _json(self._ask_why)),
-            Route("/api/why-not", _json(questions.why_not)),
-            Route("/api/at", _json(questions.at)),
-            Route("/api/what-if", _json(questions.what_if)),
-            Route("/api/rules", _json(questions.rules)),
-            Route("/api/instances", _json(self._instances)),
-            Route("/api/instances/{instance:path}", _json(self._instance)),
-            Route("/api/processes/{do}", _json(self._process_command), methods=["POST"]),
-            Route("/api/graphs/{process}", _json(self._graph)),
+            Route("/api/situations", in_json(self._situations)),
+            Route("/api/why", in_json(self._ask_why)),
+            Route("/api/why-not", in_json(questions.why_not)),
+            Route("/api/at", in_json(questions.at)),
+            Route("/api/what-if", in_json(questions.what_if)),
+            Route("/api/rules", in_json(questions.rules)),
+            Route("/api/instances", in_json(self._instances)),
+            Route("/api/instances/{instance:path}", in_json(self._instance)),
+            Route("/api/processes/{do}", in_json(self._process_command), methods=["POST"]),
+            Route("/api/graphs/{process}", in_json(self._graph)),
             Route("/api/drawings/{process}", self._drawing),
-            Route("/api/timeline", _json(self._timeline)),
-            Route("/api/happenings", _json(self._timeline)),  # its old name, for one release
-            Route("/api/commands/{verb}", _json(self._command), methods=["POST"]),
+            Route("/api/timeline", in_json(self._timeline)),
+            Route("/api/happenings", in_json(self._timeline)),  # its old name, for one release
+            Route("/api/commands/{verb}", in_json(self._command), methods=["POST"]),
             Route("/static/{name:path}", static),
         ]
-        routes += [
-            Route("/login", self._login_page, methods=["GET"]),
-            Route("/login", self._login, methods=["POST"]),
-            Route("/logout", self._logout, methods=["POST"]),
-            Route("/oidc/login", self._oidc_login),
-            Route("/oidc/callback", self._oidc_callback),
-        ]
         known = Middleware(TrustedHostMiddleware, allowed_hosts=[*HOSTS, *hosts], www_redirect=False)
-        seen = Middleware(_LetIn, dashboard=self)
+        seen = Middleware(LetIn, entrance=self._entrance)
+        routes += self._entrance.routes
         self.app = Starlette(routes=routes, middleware=[known, seen], lifespan=self._lifespan)
 
     @contextlib.asynccontextmanager
@@ -119,88 +96,6 @@ class Dashboard:
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
-
-    # Who is there
-
-    def _who(self, request: Request) -> Who | None:
-        """By the token that a program sends, or by a browser's session."""
-        given = request.headers.get("authorization", "").removeprefix("Bearer ")
-        return self._access.who(given) if given else self._access.session(request.cookies.get(COOKIE, ""))
-
-    def keeps_out(self, request: Request) -> Response | None:
-        """Whoever may not look gets the login page, and nothing else."""
-        open_to_all = request.url.path in OPEN
-        if open_to_all or self._access.may(self._who(request), Right.VIEW, self.status.place.address):
-            return None
-        if request.url.path == "/" and request.method == "GET":
-            return RedirectResponse("/login", 303, HEADERS)
-        return Response(msgspec.json.encode({"error": "log in first: /login"}), 401, HEADERS, "application/json")
-
-    async def _login_page(self, request: Request) -> Response:
-        return HTMLResponse(self._login_form(), headers=HEADERS)
-
-    def _login_form(self, why: str = "") -> str:
-        other = "" if self._oidc is None else '<p><a href="/oidc/login">Log in with your provider</a></p>'
-        return LOGIN.replace("WHY", escape(why)).replace("OTHER", other)
-
-    async def _login(self, request: Request) -> Response:
-        body = (await request.body())[:LOGIN_BYTES_MAX]
-        token = dict(parse_qsl(body.decode("utf-8", "replace"))).get("token", "").strip()
-        try:
-            commands.check_origin(request.headers.get("origin", ""), request.headers.get("host", ""))
-        except CallerError as error:
-            return Response(str(error), 403, HEADERS)
-        who = self._access.who(token)
-        if who is None:
-            return HTMLResponse(self._login_form("This token is not known here."), 403, headers=HEADERS)
-        await asyncio.to_thread(self._audited, who, request, timeline.What.LOGIN, "the dashboard")
-        # Always to the same page: whatever a link says, nobody is sent elsewhere.
-        return self._with_session(RedirectResponse("/", 303, HEADERS), who)
-
-    def _with_session(self, answer: Response, who: Who) -> Response:
-        answer.set_cookie(
-            COOKIE, self._access.begin(who), SESSION_S, httponly=True, samesite="strict", secure=self._secure, path="/"
-        )
-        return answer
-
-    async def _oidc_login(self, request: Request) -> Response:
-        if self._oidc is None:
-            return Response("this dashboard has no provider; use a token", 404, HEADERS)
-        back = str(request.url.replace(path="/oidc/callback", query=""))
-        try:
-            there, state = await self._oidc.begin(back)
-        except UnerringError as error:
-            return HTMLResponse(self._login_form(str(error)), 503, headers=HEADERS)
-        answer = RedirectResponse(there, 303, HEADERS)
-        # It comes back from the provider's page, which a strict cookie would not.
-        answer.set_cookie(STATE, state, 600, httponly=True, samesite="lax", secure=self._secure, path="/oidc")
-        return answer
-
-    async def _oidc_callback(self, request: Request) -> Response:
-        if self._oidc is None:
-            return Response("this dashboard has no provider; use a token", 404, HEADERS)
-        asked = request.query_params
-        try:
-            brought = request.cookies.get(STATE, "")
-            who = await self._oidc.end(asked.get("code", ""), asked.get("state", ""), brought)
-        except UnerringError as error:
-            return HTMLResponse(self._login_form(str(error)), 403, headers=HEADERS)
-        await asyncio.to_thread(self._audited, who, request, timeline.What.LOGIN, "the dashboard, by its provider")
-        # Not a redirect: the way here began on another site, and the session's cookie would stay behind.
-        answer = self._with_session(HTMLResponse(ENTERED, headers=HEADERS), who)
-        answer.delete_cookie(STATE, path="/oidc", httponly=True, samesite="lax", secure=self._secure)
-        return answer
-
-    async def _logout(self, request: Request) -> Response:
-        self._access.end(request.cookies.get(COOKIE, ""))
-        answer = RedirectResponse("/login", 303, HEADERS)
-        answer.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict", secure=self._secure)
-        return answer
-
-    def _audited(self, who: Who, request: Request, what: str, detail: str) -> None:
-        """Who changed what, and from where, is part of the run's timeline."""
-        at = request.client.host if request.client is not None else "?"
-        timeline.note(self.status.place.scratch, str(who), what, f"{detail}, from {at}")
 
     async def _index(self, request: Request) -> Response:
         return FileResponse(STATIC / "index.html", headers=HEADERS)
@@ -218,7 +113,18 @@ class Dashboard:
         return Response(text, headers=HEADERS, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def _stream(self, request: Request) -> Response:
-        return StreamingResponse(self.watch.changes(), media_type="text/event-stream", headers=HEADERS)
+        holder = request.scope[HOLDER]
+        if self._watching[holder] >= STREAMS_PER_HOLDER_MAX:
+            return Refused(f"{STREAMS_PER_HOLDER_MAX} pages of {holder} watch already; close one", 429).response
+        return _Watching(self._watching, holder, self._changes_seen(request))
+
+    async def _changes_seen(self, request: Request) -> AsyncGenerator[bytes]:
+        """For as long as whoever asks may look."""
+        async with contextlib.aclosing(self.watch.changes()) as changes:
+            async for change in changes:
+                if not self._entrance.sees(request):
+                    return
+                yield change
 
     async def _status(self, request: Request) -> Any:
         return await self.watch.look()
@@ -323,8 +229,8 @@ class Dashboard:
 
     def _changes(self, request: Request, right: Right, thing: str) -> Who | Refused:
         """Who changes something; who may not gets a sentence."""
-        given = request.headers.get("authorization", "").removeprefix("Bearer ")
-        who = self._who(request)
+        given = token_of(request)
+        who = self._entrance.who(request)
         try:
             commands.check_origin(request.headers.get("origin", ""), request.headers.get("host", ""))
             if who is not None and not given and "origin" not in request.headers:
@@ -332,18 +238,20 @@ class Dashboard:
             known = commands.check(who, given, self._access.may(who, right, thing), f"{right} {thing}")
         except CallerError as error:
             return Refused(str(error), 403 if given or who is not None or "origin" in request.headers else 401)
-        if self._access.exceeds(known, time.monotonic()):
+        if self._access.changes.exceeds(known, time.monotonic()):
             return Refused(f"{known} asks for more than {CHANGES_PER_S_MAX:g} changes a second; ask again later", 429)
         return known
 
     async def _process_command(self, request: Request) -> Any:
         """What `unerring.Client` asks for over HTTP."""
         do = request.path_params["do"]
+        right = Right.START if do == "start" else Right.CANCEL
+        if do not in READS and self._entrance.who(request) is None:
+            return self._changes(request, right, "*")
         try:
-            fields = msgspec.json.decode(await request.body() or b"{}", type=dict[str, Any])
+            fields = msgspec.json.decode(await body_of(request, COMMAND_BYTES_MAX) or b"{}", type=dict[str, Any])
         except msgspec.DecodeError as error:
             raise CallerError(f"invalid request: {error}; send a JSON object") from None
-        right = Right.START if do == "start" else Right.CANCEL
         who = None if do in READS else self._changes(request, right, str(fields.get("process") or "*"))
         if isinstance(who, Refused):
             return who
@@ -353,7 +261,7 @@ class Dashboard:
         fields.pop("do", None)
         if who is not None:
             about = f"{do} {fields.get('instance', '')}".strip()
-            await asyncio.to_thread(self._audited, who, request, timeline.What.COMMANDED, about)
+            await asyncio.to_thread(self._entrance.audited, who, request, timeline.What.COMMANDED, about)
         nodes = Nodes(self.status.actions_folder)
         return {"value": await asyncio.to_thread(partial(nodes.call, do, **fields))}
 
@@ -362,52 +270,33 @@ class Dashboard:
         by = self._changes(request, Right.COMMAND, verb)
         if isinstance(by, Refused):
             return by
-        body = await request.body()
+        body = await body_of(request, COMMAND_BYTES_MAX)
         try:
             who = msgspec.json.decode(body, type=dict[str, str])["who"]
         except (msgspec.DecodeError, KeyError):
             raise CallerError('invalid request: send {"who": "NAME"}') from None
-        at = request.client.host if request.client is not None else "?"
-        answer = await self.watch.ask(partial(commands.command, self.status, verb, who, f", by {by} from {at}"))
+        known_by = f", by {by} from {peer_of(request)}"
+        answer = await self.watch.ask(partial(commands.command, self.status, verb, who, known_by))
         await self.watch.look()
         return {"said": answer}
 
 
-class _LetIn:
-    """ASGI middleware: before anything is answered, whether this one may look."""
+class _Watching(StreamingResponse):
+    """A stream of changes, counted for its holder while it is open."""
 
-    def __init__(self, app: ASGIApp, dashboard: Dashboard) -> None:
-        self._app = app
-        self._dashboard = dashboard
+    def __init__(self, open_now: Counter[str], holder: str, changes: AsyncIterator[bytes]) -> None:
+        super().__init__(changes, media_type="text/event-stream", headers=HEADERS)
+        self._open_now = open_now
+        self._holder = holder
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        kept_out = self._dashboard.keeps_out(Request(scope)) if scope["type"] == "http" else None
-        await (kept_out or self._app)(scope, receive, send)
-
-
-class Refused(msgspec.Struct, frozen=True):
-    """An answer with a sentence and a status of its own."""
-
-    error: str
-    status: int
-
-
-def _json(answer: Answer) -> Callable[[Request], Awaitable[Response]]:
-    """The result of `answer` as JSON; its errors as a sentence."""
-
-    async def endpoint(request: Request) -> Response:
-        status = 200
+        self._open_now[self._holder] += 1
         try:
-            body = await answer(request)
-        except CallerError as error:
-            body = Refused(str(error), 400)
-        except (UnerringError, OSError) as error:
-            body = Refused(str(error), 503)
-        if isinstance(body, Refused):
-            status, body = body.status, {"error": body.error}
-        return Response(msgspec.json.encode(body), status, HEADERS, "application/json")
-
-    return endpoint
+            await super().__call__(scope, receive, send)
+        finally:
+            self._open_now[self._holder] -= 1
+            if not self._open_now[self._holder]:
+                del self._open_now[self._holder]
 
 
 def _number(asked: Any, name: str, default: int, least: int = 0) -> int:

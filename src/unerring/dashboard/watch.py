@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -89,7 +89,7 @@ class Watch:
         if tail is not None:
             self._tails.append((self._looks, msgspec.json.encode(tail)))
 
-    async def changes(self) -> AsyncIterator[bytes]:
+    async def changes(self) -> AsyncGenerator[bytes]:
         """Server-sent events for one watcher: each section when it has changed, and new situations."""
         self._watchers += 1
         self._wanted.set()

@@ -20,6 +20,7 @@ from .channel import (
 from .channel.keys import public_key as public_key
 from .collecting import collect_seldom as collect_seldom
 from .compiling import submit as submit
+from .control import COMMAND_BYTES_MAX as COMMAND_BYTES_MAX
 from .giop import (
     GiopClient as GiopClient,
     GiopConfig as GiopConfig,

@@ -1,6 +1,6 @@
 import { h, patch } from './dom.js';
 import { count, eventTime, plural, wallClock } from './format.js';
-import { connect, keepToken, onChange, state } from './state.js';
+import { connect, onChange, state } from './state.js';
 import { audit } from './audit.js';
 import { channels } from './channels.js';
 import { overview } from './overview.js';
@@ -46,14 +46,6 @@ let current = null;
 function wanted() {
   const name = location.hash.slice(1).split('/')[0];
   return VIEWS.find((view) => view[0] === name) || VIEWS[0];
-}
-
-function takeToken() {
-  const found = /[#&]token=([^&]+)/.exec(location.hash);
-  if (found) {
-    keepToken(decodeURIComponent(found[1]));
-    history.replaceState(null, '', '#overview');
-  }
 }
 
 function header() {
@@ -103,11 +95,9 @@ function draw() {
   view[3].draw(main);
 }
 
-takeToken();
 theme(false);
 onChange(draw);
 addEventListener('hashchange', () => {
-  takeToken();
   draw();
   document.getElementById('main').focus({ preventScroll: true });
 });

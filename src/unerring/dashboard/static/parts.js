@@ -60,9 +60,9 @@ export function orders(who, alive) {
 
 const order = (verb, who) => withToken(verb, who, () => command(verb, who));
 
-// What changes the run needs a token: it is asked for once, and again if it was refused.
+// What changes the run needs a login or a token: it is asked for once, and again if it was refused.
 export async function withToken(verb, who, act) {
-  if (!state.token && !(await askForToken(verb, who))) return;
+  if (!state.token && !state.who && !(await askForToken(verb, who))) return;
   const answer = await act();
   if (answer.error && (answer.status === 401 || answer.status === 403)) {
     keepToken('');

@@ -10,9 +10,11 @@ export const state = {
   tailCounts: [], // [moment, how many] for the last looks, sampled or not
   timeline: [],
   token: sessionStorage.getItem('token') || '',
+  who: null, // who has logged in, in this browser
 };
 
 const TAIL_MAX = 5000;
+const AGAIN_MS = 5000;
 const listeners = new Set();
 let waiting = false;
 
@@ -35,12 +37,14 @@ export function connect() {
   const source = new EventSource('/api/stream');
   source.onopen = () => {
     state.connected = state.everConnected = true;
+    readWho();
     readTimeline();
     changed();
   };
   source.onerror = () => {
     state.connected = false;
     changed();
+    if (source.readyState === EventSource.CLOSED) setTimeout(connectAgain, AGAIN_MS); // it was refused
   };
   for (const name of SECTIONS) {
     source.addEventListener(name, (event) => {
@@ -71,6 +75,16 @@ export function connect() {
     while (state.tailCounts.length && state.tailCounts[0][0] < Date.now() - 60_000) state.tailCounts.shift();
     changed();
   });
+}
+
+async function connectAgain() {
+  const answer = await ask('/api/status');
+  if (answer.status === 401) location.replace('/login');
+  else connect();
+}
+
+async function readWho() {
+  state.who = (await ask('/api/who')).who || null;
 }
 
 const name = (one) => `${one.at_us} ${one.who} ${one.what}`;
@@ -136,7 +150,7 @@ export function keepToken(token) {
 
 const post = (path, body) => ask(path, {
   method: 'POST',
-  headers: { 'Content-Type': 'application/json', Authorization: `Bearer ${state.token}` },
+  headers: { 'Content-Type': 'application/json', ...(state.token && { Authorization: `Bearer ${state.token}` }) },
   body: JSON.stringify(body),
 });
 

@@ -7,9 +7,7 @@ checks are the ones that channels, filters, the dashboard, policies and roots ma
 
 from __future__ import annotations
 
-import hashlib
 import hmac
-import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from random import Random
@@ -20,7 +18,7 @@ import msgspec
 
 from unerring.audit import Violation
 from unerring.channels import SEED_BYTES, Evicted, Frames, Heartbeat, Signer, Verifier, producer_id
-from unerring.dashboard import Access
+from unerring.dashboard import SESSION_S_MAX, Access
 from unerring.log import Anchor, is_signed, merkle_climb, merkle_path, merkle_root, statement_of
 from unerring.model import (
     ANY_RUN,
@@ -195,7 +193,7 @@ class Security(Scenario):
         if ended == "end":
             access.end(value)
         if ended == "late":
-            access._sessions = {key: (who, time.monotonic()) for key, (who, _) in access._sessions.items()}
+            access.sessions.age(SESSION_S_MAX)
         who = access.session(value[:-1] if ended == "other" else value)
         self._judge(not ended, access.may(who, Right.VIEW, "run"), "a session that has ended", ended)
 
@@ -345,8 +343,8 @@ class _Endless(Access):
     """A session lasts as long as the dashboard runs."""
 
     def session(self, value: str) -> Who | None:
-        known = self._sessions.get(hashlib.sha256(value.encode()).hexdigest())
-        return known[0] if known else None
+        self.sessions.age(-SESSION_S_MAX)
+        return self.sessions.whose(value)
 
 
 class _Signing(Access):
