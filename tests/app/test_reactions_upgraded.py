@@ -18,13 +18,24 @@ from unerring.app import agree_on_upgrade, place_of
 from unerring.app.acting import PROCESSES
 from unerring.app.counted_reactions import goes_on
 from unerring.app.demo.mutants import forget_instance
+from unerring.app.editions import number_of
 from unerring.app.process_audit import known_in
 from unerring.app.reconciling import Line as Audited, reconcile
-from unerring.app.upgrading import note_first
+from unerring.app.upgrading import check_rules, edition_to_run, note_first
 from unerring.audit import moment
 from unerring.audit.line import ASKED, STARTED
 from unerring.log import EventLog, Positions, events_of
-from unerring.model import BEFORE_ALL, TIME_MAX, Event, Persist, Stamp, protect_json, schema_of
+from unerring.model import (
+    BEFORE_ALL,
+    TIME_MAX,
+    CallerError,
+    ConfigError,
+    Event,
+    Persist,
+    Stamp,
+    protect_json,
+    schema_of,
+)
 from unerring.pipeline.agreements import Proposal, proposals
 from unerring.pipeline.beginnings import beginning
 from unerring.pipeline.states import partition_at
@@ -207,6 +218,48 @@ def test_a_reaction_that_came_without_an_upgrade_acts_on_what_is_there(tmp_path:
     assert [promise for promise, _ in line.wrong(later)] == [STARTED]
     at_us = line.upgrade(plant(11, cool="peak", tell="peak"))
     assert line.position(later.reactions[1]).time < at_us, "nothing that is left to it is skipped"
+
+
+def test_reactions_alone_change_at_an_agreed_time(tmp_path: Path) -> None:
+    line, before, after = Line(tmp_path), plant(10, cool="peak", warn="peak"), plant(10, cool="begun", tell="peak")
+    line.run(before, 12)
+    with pytest.raises(CallerError, match="there is nothing to upgrade"):
+        agree_on_upgrade(line.place, "plant:app", plant(10, warn="peak", cool="peak"))
+    under_way = agree_on_upgrade(line.place, "plant:app", after)
+    assert agree_on_upgrade(line.place, "plant:app", after).proposed.token == under_way.proposed.token
+    with pytest.raises(CallerError, match=r"an upgrade of .* is under way"):
+        agree_on_upgrade(line.place, "plant:app", plant(10, cool="begun"))
+    with pytest.raises(ConfigError, match="that time is reached; run that app instead of plant"):
+        edition_to_run(line.place, before)
+    assert edition_to_run(line.place, after)[1] is not None
+    under_way.take_over(None)
+    line.run(after, 24)
+    at_us, known = under_way.at_us, known_in(line.data / PROCESSES).decided
+    for one in line.situations(after=BEFORE_ALL):
+        started = {f"{name}-overheating-{one.stamp.time}-{one.stamp.ordinal}" for name in ("cool", "warn", "tell")}
+        gone = "tell" if one.stamp.time <= at_us else "warn"
+        assert {instance for instance in started if instance in known} == {
+            instance for instance in started if not instance.startswith(gone)
+        }
+    assert len(line.situations(after=Stamp(at_us))) > 1
+    assert reconcile(after, line.data) == Audited()
+    assert number_of(line.place, before) == 0
+    assert number_of(line.place, after) == number_of(line.place, plant(10)) == 1
+
+
+def test_an_app_whose_reactions_an_upgrade_ended_comes_back_by_another_one(tmp_path: Path) -> None:
+    line, before, after = Line(tmp_path), plant(10, cool="peak"), plant(10, warn="peak")
+    line.run(before, 12)
+    line.upgrade(after)
+    for check in (check_rules, edition_to_run):
+        with pytest.raises(ConfigError, match="has the reactions of plant:app, which took over from those of app plan"):
+            check(line.place, before)
+        check(line.place, after)
+        check(line.place, plant(10, warn="peak", tell="peak"))
+    line.detect(after, 15)
+    line.upgrade(before)
+    assert number_of(line.place, before) == 2
+    check_rules(line.place, before)
 
 
 def test_a_reaction_that_gives_something_else_without_an_upgrade_may_have_done_so_at_any_time(tmp_path: Path) -> None:

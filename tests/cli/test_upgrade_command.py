@@ -44,9 +44,9 @@ UNERRING = [sys.executable, "-m", "unerring"]
 class Beside:
     """A live run of `plant:app`, and commands that see other modules than it does."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, plant: str = PLANT, wider: str = WIDER) -> None:
         self.home, self.data, self.other = folder / "home", folder / "data", folder / "other"
-        for at, module, text in ((self.home, "plant", PLANT), (self.other, "wider", WIDER)):
+        for at, module, text in ((self.home, "plant", plant), (self.other, "wider", wider)):
             at.mkdir()
             (at / f"{module}.py").write_text(text)
         self.place = place_of(self.data)
@@ -95,7 +95,10 @@ class Beside:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Beside]:
-    run = Beside(tmp_path)
+    yield from going_on(Beside(tmp_path))
+
+
+def going_on(run: Beside) -> Iterator[Beside]:
     run.start("plant:app")
     try:
         run.feed_until(lambda: run.place.log.declaration("Rate") is not None and run.through_us() > 0)

@@ -79,7 +79,7 @@ class Acting:
         failovers_us = failovers_of_run(failover_us, place.processes)
         self.nodes = NodeCluster([address], place.processes, shape, app.services, say, newest, older, failovers_us)
         self._say = say
-        self._number = number_of(place, app, lags=bool(shape.hosts))
+        self._number = number_of(place, app)
         self._turn = turn
         self._f = f
         self._stopping = threading.Event()

@@ -38,12 +38,13 @@ def same_reactions(app: App, proposed: Proposal) -> bool:
     return len(app.reactions) == len(proposed.reactions) and all(goes_on(one, proposed) for one in app.reactions)
 
 
-def number_of(place: Place, app: App, *, lags: bool) -> int:
-    """The number of the edition that an app has: of the last one, if several are the same. `lags`: others may have let
-    a later one take over that has the same rules; else it is the one that counts."""
-    if not lags:
-        known = current(place.log)
-        return FIRST if known is None else known.number
-    same = [one for one in proposals(place.log) if same_rules(edition(app), edition_of(one))]
-    exactly = [one for one in same if same_reactions(app, one)]
-    return max((one.number for one in exactly or same), default=FIRST)
+def same_edition(app: App, proposed: Proposal) -> bool:
+    return same_rules(edition(app), edition_of(proposed)) and same_reactions(app, proposed)
+
+
+def number_of(place: Place, app: App) -> int:
+    """The number of the edition that an app has: of the last one, if several are the same. One with other reactions
+    than were ever agreed on goes with the rules that count."""
+    exactly = [one.number for one in proposals(place.log) if same_edition(app, one)]
+    known = current(place.log)
+    return max(exactly, default=FIRST if known is None else known.number)

@@ -144,7 +144,7 @@ class LiveUpgrade:
         # Streams that come have nothing up to the agreed time, which is not before this one.
         begin_streams(furthest(upgrade.editions[0], log), upgrade.editions, upgrade.new)
         coming = [name for name in changed.addresses if name not in cluster.addresses]
-        self._say(f"the new nodes of {proposed.app} start: {', '.join(coming)}")
+        self._say(f"the new nodes of {proposed.app} start: {', '.join(coming) or 'none, its rules are the same'}")
         self._change(arrangements.agree(self._place, BESIDE, changed) if self._spread else changed)
 
     def _load(self, proposed: Proposal) -> App | None:
@@ -231,4 +231,4 @@ def _number_of(place: Place, app: str) -> int:
     from unerring.app.application import load
     from unerring.app.editions import number_of
 
-    return number_of(place, load(app), lags=True) if app else 0
+    return number_of(place, load(app)) if app else 0

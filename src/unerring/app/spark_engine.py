@@ -256,10 +256,10 @@ class SparkEngine:
             self._due = None
 
     def _follows(self) -> bool:
-        """Whether the rules that take over are those of this app."""
-        from unerring.app.editions import edition, same_rules
+        """Whether the rules and reactions that take over are those of this app."""
+        from unerring.app.editions import same_edition
 
-        return self._pending is not None and same_rules(edition(self.app), self._pending.editions[1])
+        return self._pending is not None and same_edition(self.app, self._pending.proposed)
 
     def _look_for_upgrade(self) -> None:
         from unerring.app.upgrading import pending_in

@@ -12,7 +12,7 @@ import msgspec
 
 from unerring.app.application import App, load
 from unerring.app.arrangements import newest
-from unerring.app.editions import edition, proposal_by, same_rules
+from unerring.app.editions import edition, number_of, proposal_by, same_edition, same_reactions, same_rules
 from unerring.app.folder import address_in, check_run, remember
 from unerring.app.live_needs import SPARK
 from unerring.app.place import Place, Where, clear, place_of
@@ -179,13 +179,14 @@ def pending_in(place: Place) -> Pending | None:
 def load_again(address: str, place: Place) -> App:
     """The app whose rules take over. Its module may have been loaded before it was changed."""
     importlib.invalidate_caches()  # the module may have come since it was looked for
-    agreed = edition_of([one for one in proposals(place.log) if one.app == address][-1])
+    agreed = [one for one in proposals(place.log) if one.app == address][-1]
     app = load(address)
-    if not same_rules(edition(app), agreed):
+    if not same_edition(app, agreed):
         app = load(address, again=True)
-        if not same_rules(edition(app), agreed):
+        if not same_edition(app, agreed):
+            what = "reactions" if same_rules(edition(app), edition_of(agreed)) else "rules"
             raise ConfigError(
-                f"{address} has other rules than those that were agreed to take over in {place}; restore them"
+                f"{address} has other {what} than those that were agreed to take over in {place}; restore them"
             )
     return app
 
@@ -215,12 +216,11 @@ def edition_to_run(place: Place, app: App) -> tuple[Edition, Pending | None]:
     if known is None:
         return own, None
     if under_way is None:
-        if not same_rules(own, edition_of(known)):
-            raise ConfigError(_other_rules(place, known, app))
+        _check_counts(place, known, app)
         return own, None
     old, new = under_way.editions
     if not under_way.waits_for():
-        if not same_rules(own, new):
+        if not same_edition(app, under_way.proposed):
             raise ConfigError(
                 f"the rules of {under_way.proposed.app} take over in {place} at {moment(under_way.at_us)}, and that "
                 f"time is reached; run that app instead of {app.name}"
@@ -260,8 +260,19 @@ def check_rules(place: Place, app: App) -> None:
             f"an upgrade of {place} to {under_way.app} is under way; complete it with `unerring upgrade "
             f"{under_way.app} {place}`, then run that app"
         )
-    if known is not None and not same_rules(edition(app), edition_of(known)):
+    if known is not None:
+        _check_counts(place, known, app)
+
+
+def _check_counts(place: Place, known: Proposal, app: App) -> None:
+    """A sentence, if others than an app's rules count in a run, or an upgrade has ended just its reactions."""
+    if not same_rules(edition(app), edition_of(known)):
         raise ConfigError(_other_rules(place, known, app))
+    if number_of(place, app) < known.number:
+        raise ConfigError(
+            f"{place} has the reactions of {known.app}, which took over from those of app {app.name}; run that app, or "
+            "let the earlier reactions take over again with `unerring upgrade`"
+        )
 
 
 def agree_on_upgrade(
@@ -284,7 +295,7 @@ def agree_on_upgrade(
     before, wanted = _shards(place, app, shards) if prepared else ({}, {})
     under_way = pending_in(place)
     if under_way is not None:
-        same = same_rules(under_way.editions[1], new) and under_way.proposed.shards == wanted
+        same = same_edition(app, under_way.proposed) and under_way.proposed.shards == wanted
         if same and at_us in (None, under_way.proposed.at_us):
             return under_way  # this very one: whoever began it did not end it
         raise CallerError(
@@ -293,7 +304,7 @@ def agree_on_upgrade(
         )
     old = edition_in(place)
     divided = {node for node in wanted if wanted[node] != before.get(node, 1)}
-    check_fit(place, old, new, app.name, may_be_same=bool(divided))
+    check_fit(place, old, new, app.name, may_be_same=bool(divided) or changes_reactions(place, app))
     _check_levels(place, old, app.buckets)
     reached_us = furthest(old, place.log) if prepared else reached_by(old, place.log)
     if prepared:
@@ -519,6 +530,12 @@ def check_fit(place: Place, old: Edition, new: Edition, app: str, may_be_same: b
     changes = changes_of(old, new)
     if not changes.fresh and not changes.removed and not may_be_same:
         raise CallerError(f"app {app} has the rules that run in {place} already; there is nothing to upgrade")
+
+
+def changes_reactions(place: Place, app: App) -> bool:
+    """Whether an app has other reactions than those that count in a run."""
+    known = current(place.log)
+    return load(address_in(place)).reactions != app.reactions if known is None else not same_reactions(app, known)
 
 
 def since_time(text: str, time_of: Callable[[str], int]) -> Callable[[int], int]:
