@@ -35,6 +35,7 @@ from unerring.log import EventLog
 from unerring.model import Actor, ConfigError, Who, read_policy, read_who, schema_of
 from unerring.rules.workloads import Typed
 from unerring.runtime.certificates import make_certificates
+from unerring.runtime.guard import NOTED_MAX
 from unerring.runtime.timeline import Timeline
 
 HOST = "http://127.0.0.1"
@@ -218,7 +219,8 @@ def test_logins_have_a_bound_of_each_identity_and_so_have_their_lines(ask, run) 
         for who in ["viewer"] * (LOGINS_AT_ONCE_MAX + 5) + ["operator"]
     ]
     assert log_in == [303] * LOGINS_AT_ONCE_MAX + [429] * 5 + [303]
-    assert len(Timeline(run).added()) == LOGINS_AT_ONCE_MAX + 1
+    noted = [one.what for one in Timeline(run).added()]
+    assert (noted.count("login"), noted.count("refused")) == (LOGINS_AT_ONCE_MAX + 1, 1)
 
 
 def test_wrong_tokens_wait_for_their_answer_and_right_ones_never_do(run, monkeypatch) -> None:
@@ -292,9 +294,11 @@ def test_every_change_is_in_the_timeline_with_who_and_from_where(ask, run) -> No
     request("POST", "/api/processes/cancel", headers=PAGE, json={"instance": "order-17"})
     request("POST", "/api/processes/cancel", headers=bearer("token-of-viewer"), json={"instance": "order-18"})
     entries = Timeline(run).added()
+    refusal = "viewer/ann has no right 'cancel *'; nothing was changed, from 127.0.0.1"
     assert [(one.who, one.what, one.said) for one in entries] == [
         ("operator/ann", "login", "the dashboard, from 127.0.0.1"),
         ("operator/ann", "commanded", "cancel order-17, from 127.0.0.1"),
+        ("dashboard", "refused", refusal),
     ]
     assert "token-of" not in (run / "timeline.jsonl").read_text()
 
@@ -306,6 +310,51 @@ def test_a_policy_says_more_closely_what_an_operator_may(ask) -> None:
     assert request("POST", "/api/commands/restart", headers=given, json={"who": "nobody"}).status_code == 400
     refused = request("POST", "/api/commands/kill", headers=given, json={"who": "nobody"})
     assert (refused.status_code, "no right 'command kill'" in refused.json()["error"]) == (403, True)
+
+
+def test_a_refusal_is_noted_once_and_counted_each_time(ask, run) -> None:
+    request = ask(Access(TOKENS, private=True))
+    for _ in range(3):
+        request("POST", "/api/commands/kill", headers=bearer("token-of-viewer"), json={"who": "n0"})
+        request("GET", "/api/status", headers=bearer("token-of-producer"))
+        request("GET", "/api/status", headers=bearer("guessed"))
+        request("GET", "/api/status")
+    assert [one.said for one in Timeline(run).added() if one.what == "refused"] == [
+        "viewer/ann has no right 'command kill'; nothing was changed, from 127.0.0.1",
+        f"producer/ann has no right 'view {run}', from 127.0.0.1",
+        "somebody showed a token or code that is not known, from 127.0.0.1",
+    ]
+    metrics = request("GET", "/metrics", headers=bearer("token-of-viewer")).text
+    assert "unerring_dashboard_refused_total 9\n" in metrics
+    for number in range(2 * NOTED_MAX):
+        request("POST", f"/api/commands/verb{number}", headers=bearer("token-of-viewer"), json={"who": "n0"})
+    assert sum(one.what == "refused" for one in Timeline(run).added()) == NOTED_MAX
+
+
+def test_a_policy_that_changes_ends_the_sessions_and_streams_of_who_may_look_no_longer(run, tmp_path) -> None:
+    """With a mistake in it, the former one stays in force."""
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[[allow]]\nwho = "*/*"\nview = ["*"]\n')
+    access = Access(TOKENS, private=True, policy_file=str(policy))
+    ann, bob = access.begin(Who("any", "viewer", "ann")), access.begin(Who("any", "viewer", "bob"))
+    with serving(run, access) as port, contextlib.ExitStack() as opened:
+        client = opened.enter_context(httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60))
+        watched = client.stream("GET", "/api/stream", headers={"cookie": f"{COOKIE}={ann}"})
+        changes = opened.enter_context(watched).iter_bytes()
+        assert next(changes).startswith(b"retry")
+        policy.write_text('[[allow]]\nwho = "*/*"\nwatch = ["*"]\n')
+        until(lambda: access.reports["policy.not_reloaded"], "the mistake is seen")
+        assert access.session(ann) is not None
+        policy.write_text('revoked = ["viewer/ann"]\n[[allow]]\nwho = "*/*"\nview = ["*"]\n')
+        until(lambda: access.session(ann) is None, "the session has ended")
+        assert access.session(bob) is not None
+        assert sum(1 for _ in changes) >= 0, "the stream has ended"
+        cookies = {"cookie": f"{COOKIE}={ann}"}
+        assert client.get("/api/status", headers=cookies).status_code == 401
+        assert client.get("/api/status", headers=bearer("token-of-viewer")).status_code == 401, "ann's, too"
+        assert client.get("/api/status", headers={"cookie": f"{COOKIE}={bob}"}).status_code == 200
+    noted = [one.said for one in Timeline(run).added() if one.what == "refused"]
+    assert any("there is no right 'watch'; use one of" in said for said in noted)
 
 
 @pytest.mark.parametrize(
@@ -339,9 +388,9 @@ def test_tokens_with_roles_are_read(tmp_path) -> None:
 
 
 @contextlib.contextmanager
-def serving(run: Path, **more: Any) -> Iterator[int]:
+def serving(run: Path, access: Access | str = "secret-token", **more: Any) -> Iterator[int]:
     listener = socket.create_server(("127.0.0.1", 0))
-    app = Dashboard(RunStatus(run), "secret-token").app
+    app = Dashboard(RunStatus(run), access).app
     config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1, http=BoundedConnection, **more)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))

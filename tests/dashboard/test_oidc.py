@@ -179,7 +179,8 @@ def test_who_logs_in_has_the_role_that_the_file_says(browser, run, kind, name, l
     if looks == 200:
         assert "httponly" in entered.headers["set-cookie"].lower()
         assert "url=/" in entered.text
-        (entry,) = Timeline(run).added()
+        entry, *refused = Timeline(run).added()
+        assert len(refused) == (kills == 403)
         assert entry.what == "login"
         assert entry.who.endswith(name.replace("@", "-"))
 

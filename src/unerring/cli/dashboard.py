@@ -51,7 +51,6 @@ def command(
     Spark, failures and elections, the verdict. From elsewhere: ssh -L 8700:127.0.0.1:8700 HOST."""
     from unerring.app import RunStatus, place_of
     from unerring.dashboard import OWNER, Access, Dashboard, Oidc, read_oidc
-    from unerring.runtime import load_policy
 
     if host != HOST and not tls:
         raise ConfigError(f"refusing to serve on {host} without TLS; give --tls DIR, or use ssh -L to reach loopback")
@@ -59,7 +58,7 @@ def command(
     tokens = _tokens(token_file) or {made: OWNER}
     # Beyond loopback, and where viewers have tokens, nobody looks without one.
     closed = private or host != HOST or oidc is not None or any(who != OWNER for who in tokens.values())
-    access = Access(tokens, load_policy(policy) if policy is not None else None, closed)
+    access = Access(tokens, private=closed, policy_file="" if policy is None else str(policy))
     provider = None if oidc is None else Oidc(read_oidc(oidc))
     names = [host, socket.gethostname()]
     place = place_of(run, scratch)

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 from unerring.dashboard.pace import Pace
 from unerring.dashboard.sessions import Sessions, hashed
 from unerring.log import read_private
-from unerring.model import Actor, ConfigError, Policy, Right, Who, default_policy, read_who
+from unerring.model import Actor, ConfigError, Policy, Report, Right, Who, default_policy, read_who
+from unerring.runtime import Guard, Reports
 
 COOKIE: Final = "unerring_session"
 TOKEN_CHARS_MIN: Final = 16
@@ -35,6 +36,8 @@ FAILURES_PER_S_MAX: Final = 1.0
 FAILED_S: Final = 1.0
 WAITING_MAX: Final = 20
 """So many wrong tokens wait for their answer at once; others are refused unread."""
+REFUSAL_CHARS_MAX: Final = 300
+"""Of what is noted of a refusal: it may repeat what was asked for."""
 _LINES_MAX: Final = 10_000
 
 
@@ -70,9 +73,13 @@ class Access:
         policy: Policy | None = None,
         private: bool = False,
         failed_s: float = FAILED_S,
+        policy_file: str = "",
     ) -> None:
         self._tokens = {hashed(token): who for token, who in tokens.items()}
-        self._policy = policy or default_policy()
+        self.reports = Reports(self._tap)
+        self.guard = Guard(policy_file, self.reports, policy or default_policy())
+        self.told: Callable[[str], None] = lambda why: None
+        """Takes the sentences that are worth noting: the first refusal of each kind, a policy that cannot be used."""
         self.private = private
         self.sessions = Sessions()
         self.changes = Pace(CHANGES_AT_ONCE_MAX, CHANGES_PER_S_MAX)
@@ -99,7 +106,21 @@ class Access:
     def may(self, who: Who | None, right: Right, thing: str) -> bool:
         if who is None:
             return right is Right.VIEW and not self.private
-        return self._policy.reason(who, right, thing)[0]
+        return self.guard.policy.reason(who, right, thing)[0]
+
+    def refused(self, why: str, peer: str) -> None:
+        """Count a refusal, and note it if it was not noted before."""
+        self.guard.note(f"{why[:REFUSAL_CHARS_MAX]}, from {peer}")
+
+    def watch(self, run: str) -> None:
+        """Follow the policy's file: the sessions of those who may look no longer end."""
+        self.guard.watch(lambda: self.sessions.keep(lambda who: self.may(who, Right.VIEW, run)))
+
+    def close(self) -> None:
+        self.guard.close()
+
+    def _tap(self, report: Report) -> None:
+        self.told(report.detail)
 
     async def failed(self, peer: str) -> bool:
         """Let whoever showed what is not known wait for the answer, and nobody else. False: too many wait already."""

@@ -44,6 +44,8 @@ OPEN: Final = (
     "/static/enter.js",
 )
 """What everybody may ask for."""
+DASHBOARD: Final = "dashboard"
+"""Its name on the timeline."""
 PROVIDER_AT_ONCE_MAX: Final = 20
 PROVIDER_PER_S_MAX: Final = 1.0
 """Of one address: logins at the provider that it may begin. They cannot push each other out."""
@@ -57,6 +59,7 @@ class Entrance:
         self._place = place
         self._oidc = oidc
         self._secure = secure
+        access.told = self._note
         self._begun = Pace(PROVIDER_AT_ONCE_MAX, PROVIDER_PER_S_MAX)
         self.routes = [
             Route("/login", self._page, methods=["GET"]),
@@ -78,11 +81,13 @@ class Entrance:
 
     async def keeps_out(self, request: Request) -> Response | None:
         """Whoever may not look gets the login page, and nothing else."""
-        unknown = bool(token_of(request)) and self.who(request) is None
-        if unknown and not await self.access.failed(peer_of(request)):
+        who, given, run = self.who(request), bool(token_of(request)), self._place.address
+        if given and who is None and not await self._failed(request):
             return _too_many_wrong()
         if request.url.path in OPEN or self.sees(request):
             return None
+        if who is not None:
+            self.access.refused(f"{who} has no right 'view {run}'", peer_of(request))
         if request.url.path == "/" and request.method == "GET":
             return RedirectResponse("/login", 303, HEADERS)
         return Refused("log in first: /login", 401).response
@@ -90,6 +95,15 @@ class Entrance:
     def audited(self, who: Who, request: Request, what: str, detail: str) -> None:
         """Who changed what, and from where, is part of the run's timeline."""
         timeline.note(self._place.scratch, str(who), what, f"{detail}, from {peer_of(request)}")
+
+    async def _failed(self, request: Request) -> bool:
+        """Let whoever guesses wait for the answer; False: too many wait."""
+        self.access.refused("somebody showed a token or code that is not known", peer_of(request))
+        return await self.access.failed(peer_of(request))
+
+    def _note(self, why: str) -> None:
+        """What was refused is on the run's timeline, once of each kind; the metrics count the rest."""
+        timeline.note(self._place.scratch, DASHBOARD, timeline.What.REFUSED, why)
 
     async def _whoever(self, request: Request) -> Any:
         who = self.who(request)
@@ -112,7 +126,7 @@ class Entrance:
         code = shown.get("code", "")
         who = self.access.sessions.exchange(code) if code else self.access.who(shown.get("token", "").strip())
         if who is None:
-            if not await self.access.failed(peer_of(request)):
+            if not await self._failed(request):
                 return _too_many_wrong()
             why = "This address was used, or is older than a minute: log in with the token." if code else ""
             return self._form(why or "This token is not known here.", 403)
@@ -122,6 +136,7 @@ class Entrance:
     async def _enter(self, request: Request, answer: Response, who: Who, how: str) -> Response:
         """The answer with a session's cookie, or its refusal."""
         if self.access.logins.exceeds(who, time.monotonic()):
+            self.access.refused(f"{who} logs in too often", peer_of(request))
             return self._form(f"{who} has logged in too often; log in again in a minute.", 429)
         await asyncio.to_thread(self.audited, who, request, timeline.What.LOGIN, how)
         value = self.access.begin(who)

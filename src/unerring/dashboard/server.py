@@ -32,7 +32,7 @@ from unerring.dashboard.statics import STATIC, static
 from unerring.dashboard.watch import Watch
 from unerring.model import TIME_MAX, TIME_MIN, CallerError, Right, Stamp, Who
 from unerring.processes import Process
-from unerring.runtime import COMMAND_BYTES_MAX, timeline
+from unerring.runtime import COMMAND_BYTES_MAX, REFUSED, timeline
 
 PAGE_MAX: Final = 500
 LOOKED_AT_MAX: Final = 20_000
@@ -91,9 +91,11 @@ class Dashboard:
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
         watching = asyncio.create_task(self.watch.run())
+        self._access.watch(self.status.place.address)
         try:
             yield
         finally:
+            self._access.close()
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
 
@@ -109,7 +111,8 @@ class Dashboard:
         return Response(kept, headers={**HEADERS, "Content-Security-Policy": safe}, media_type="text/html")
 
     async def _metrics(self, request: Request) -> Response:
-        text = prometheus(await self.watch.look())
+        refused = self._access.reports[REFUSED]
+        text = prometheus(await self.watch.look(), [("unerring_dashboard_refused_total", {}, refused)])
         return Response(text, headers=HEADERS, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def _stream(self, request: Request) -> Response:
@@ -237,8 +240,12 @@ class Dashboard:
                 raise CallerError("a browser says which page asks (Origin); a program sends its token")
             known = commands.check(who, given, self._access.may(who, right, thing), f"{right} {thing}")
         except CallerError as error:
+            if who is not None or not given:  # a wrong token was noted at the door
+                asked = "" if who is not None else f"{right} {thing} without a token: "
+                self._access.refused(f"{asked}{error}", peer_of(request))
             return Refused(str(error), 403 if given or who is not None or "origin" in request.headers else 401)
         if self._access.changes.exceeds(known, time.monotonic()):
+            self._access.refused(f"{known} asks for too many changes", peer_of(request))
             return Refused(f"{known} asks for more than {CHANGES_PER_S_MAX:g} changes a second; ask again later", 429)
         return known
 

@@ -33,7 +33,7 @@ from .giop.events import (
     read_pulled as read_pulled,
     write_event as write_event,
 )
-from .guard import load_policy as load_policy
+from .guard import REFUSED as REFUSED, Guard as Guard, load_policy as load_policy
 from .kafka import (
     Extent as Extent,
     KafkaConfig as KafkaConfig,

@@ -38,7 +38,7 @@ class What:
     UNDOES: Final = "undoes"
     RESTARTED: Final = "restarted"
     UPGRADED: Final = "upgraded"
-    REFUSED: Final = "refused"  # a message that its sender cannot mean
+    REFUSED: Final = "refused"  # a message that its sender cannot mean; what nobody has a right to
     COMMANDED: Final = "commanded"  # something was changed from outside: by whom, from where
     LOGIN: Final = "login"
 

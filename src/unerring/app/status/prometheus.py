@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -57,6 +57,7 @@ _HELP: Final = {
     "unerring_channel_pending": "Of these, neither yet.",
     "unerring_channel_duplicates_total": "Duplicates that were discarded.",
     "unerring_timeline_total": "Failures and elections, by what happened.",
+    "unerring_dashboard_refused_total": "Requests that this dashboard refused, since it started.",
     "unerring_violations": "What the last audit found wrong, by promise.",
     "unerring_problems": "What is wrong now, by kind: what unerring status says at its top.",
     "unerring_service_up": "Whether a service answers (1), or was asked and has not answered since (0).",
@@ -66,11 +67,11 @@ _HELP: Final = {
 HELP: Final = {**_HELP, **HISTOGRAMS}
 
 
-def prometheus(document: dict[str, Any]) -> str:
-    """All samples of one document."""
+def prometheus(document: dict[str, Any], more: Iterable[Sample] = ()) -> str:
+    """All samples of one document, and what the process that serves them counts itself."""
     lines: list[str] = []
     places = {name: place for place, name in enumerate(HELP)}
-    samples = sorted(_samples(document), key=lambda sample: places[_metric(sample[0])])
+    samples = sorted([*_samples(document), *more], key=lambda sample: places[_metric(sample[0])])
     last = ""
     for name, labels, value in samples:
         if (metric := _metric(name)) != last:
