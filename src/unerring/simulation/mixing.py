@@ -6,6 +6,7 @@ watermark without events matters, and gives several outputs at one time, so that
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -213,6 +214,11 @@ class KeyedRecalling(KeyedMixing):
 def formed(events: list[Event], schema: StreamSchema | None) -> Piece:
     """Events as columns, if a schema is given: what a machine does must not depend on it."""
     return events if schema is None else Chunk.of_events(schema, events)
+
+
+def after(log: list[Event], last: Stamp) -> list[Event]:
+    """The events of a log, which is in the order of stamps, behind one."""
+    return log[bisect_right(log, last, key=lambda event: event.stamp) :]
 
 
 class Reading:

@@ -18,14 +18,14 @@ class SealedLog:
 
     def __init__(self) -> None:
         self._segments: dict[int, tuple[int, list[Event]]] = {}
+        self._followed = TIME_MIN
 
     @property
     def through(self) -> int:
-        """The chain's end, by following it."""
-        at = TIME_MIN
-        while at in self._segments:
-            at = self._segments[at][0]
-        return at
+        """The chain's end, by following it from where it was last: a segment that is there stays."""
+        while self._followed in self._segments:
+            self._followed = self._segments[self._followed][0]
+        return self._followed
 
     def events(self) -> list[Event]:
         """All that is sealed, in order."""

@@ -54,7 +54,7 @@ from unerring.simulation import (
     scenario,
 )
 from unerring.simulation.losses import LOOK_US, LOST, REPLACED, Losses, lacking
-from unerring.simulation.mixing import KeyedMixing, Mixing, formed, payload_of
+from unerring.simulation.mixing import KeyedMixing, Mixing, after, formed, payload_of
 from unerring.simulation.node import State
 from unerring.simulation.pairs import GENTLE
 from unerring.simulation.query_tree import (
@@ -123,6 +123,8 @@ class Correlating(Scenario):
     windows: tuple[int, ...] = (2, 5, 20, 100)
     """How many events a receiver may have under way to it."""
     pauses_ms: tuple[int, ...] = (2, 5, 15)
+    _counted = 0
+    """How many nodes are told apart in `_by_node`."""
 
     # ---- the world ---------------------------------------------------------------------------------------------
 
@@ -244,7 +246,7 @@ class Correlating(Scenario):
             world.sometimes("a source refused for want of room")
             return
         last = source.outgoing.queues[stream].last
-        rest = [event for event in self.published[stream] if event.stamp > last]
+        rest = after(self.published[stream], last)
         piece = [event for event in rest[:20] if event.stamp.time < rest[:20][-1].stamp.time] or rest
         if rest:
             world.call(name, "publish", formed(piece, self._form(stream)))
@@ -347,8 +349,13 @@ class Correlating(Scenario):
         else:
             self._crash_one(world, self.failures.choice(nodes))
 
-    def _replicas(self, world: World, node: str) -> list[str]:
-        return [name for name in world.nodes if node_of(name) == node]
+    def _replicas(self, world: World, node: str) -> Sequence[str]:
+        if self._counted < len(world.nodes):  # A node that was added stays.
+            self._by_node: dict[str, list[str]] = {}
+            for name in world.nodes:
+                self._by_node.setdefault(node_of(name), []).append(name)
+            self._counted = len(world.nodes)
+        return self._by_node.get(node, ())
 
     def _healthy_ones(self, world: World, node: str) -> list[str]:
         """The replicas that the system relies on: running, caught up in their incarnation, not about to be evicted."""

@@ -15,7 +15,7 @@ from unerring.correlation import ENGINE, MEMBERSHIP, SEALER, Batch, Forget, Hand
 from unerring.model import MILLISECOND_US, TIME_MAX, Entropy, Event, Stamp
 from unerring.simulation import World, mutant, scenario
 from unerring.simulation.broken_replicas import PatientReplica
-from unerring.simulation.mixing import formed
+from unerring.simulation.mixing import after, formed
 from unerring.simulation.query_tree import SITUATIONS, reference
 from unerring.simulation.scenarios.correlation import Correlating
 from unerring.simulation.sealing import Appending, Sealing
@@ -87,7 +87,7 @@ class Everywhere(Correlating):
                 world.sometimes("a source refused for want of room")
                 continue
             last, count = self.places[name]
-            rest = [event for event in self.published[stream] if event.stamp > last]
+            rest = after(self.published[stream], last)
             piece = [event for event in rest[:PIECE] if event.stamp.time < rest[:PIECE][-1].stamp.time] or rest
             through = self.sealed[stream] if len(piece) == len(rest) else piece[-1].stamp.time
             form = formed(piece, self._form(stream)) if piece else []

@@ -384,7 +384,8 @@ class Processes(Scenario):
         nodes = [world.machine(name) for name in self.names]
         if any(node is None for node in nodes):
             return False
-        return all(instance in node.finished for node in nodes for instance in self._all(world))
+        instances = self._all(world)
+        return all(instance in node.finished for node in nodes for instance in instances)
 
     def _journal(self, world: World, instance: str) -> list[Did]:
         lines: list[tuple[int, Did]] = []

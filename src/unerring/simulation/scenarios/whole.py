@@ -19,7 +19,7 @@ from unerring.model import MILLISECOND_US, SECOND_US, TIME_MAX, Event
 from unerring.simulation.beside import KILLED, WENT_WRONG, Beside, Life, WorldLog
 from unerring.simulation.faults import Crash, Fault, draw_aimed
 from unerring.simulation.faulty_bucket import StoreFaults
-from unerring.simulation.mixing import formed
+from unerring.simulation.mixing import after, formed
 from unerring.simulation.network import LinkSpec
 from unerring.simulation.process_states import PROCESS_STATES
 from unerring.simulation.query_tree import SITUATIONS, reference, schema
@@ -129,9 +129,9 @@ class Whole(Everywhere):
                 self._hand_over(world, stream, life.node, known, through)
             life.pause(FOLLOW_US)
 
-    def _hand_over(self, world: World, stream: str, name: str, known: Sequence[Event], through: int) -> None:
+    def _hand_over(self, world: World, stream: str, name: str, known: list[Event], through: int) -> None:
         last, count = self.places[name]
-        rest = [event for event in known if event.stamp > last]
+        rest = after(known, last)
         piece = [event for event in rest[:PIECE] if event.stamp.time < rest[:PIECE][-1].stamp.time] or rest
         reached = through if len(piece) == len(rest) else piece[-1].stamp.time
         form = formed(piece, self._form(stream)) if piece else []
