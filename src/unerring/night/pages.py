@@ -46,6 +46,8 @@ class Altered(msgspec.Struct, frozen=True):
     """Places where it could be altered."""
     tried: int
     killed: int
+    timed_out: int = 0
+    """Neither killed nor a survivor, and not among those that were tried: the tests took too long."""
     survivors: tuple[str, ...] = ()
 
 
@@ -136,12 +138,15 @@ def _storage(blows: Sequence[Blow]) -> str:
 
 def _mutation(modules: Sequence[Altered]) -> str:
     rows: list[tuple[Any, ...]] = [
-        (f"`{m.module}`", m.sites, m.tried, m.killed, f"{100 * m.killed / m.tried:.0f} %") for m in modules if m.tried
+        (f"`{m.module}`", m.sites, m.tried, m.killed, m.timed_out, f"{100 * m.killed / m.tried:.0f} %")
+        for m in modules
+        if m.tried
     ]
     tried, killed = sum(m.tried for m in modules), sum(m.killed for m in modules)
     if tried:
-        rows.append(("all", sum(m.sites for m in modules), tried, killed, f"{100 * killed / tried:.0f} %"))
-    return "\n".join(_table(("module", "places", "tried", "killed", "score"), rows))
+        sites, timed_out = sum(m.sites for m in modules), sum(m.timed_out for m in modules)
+        rows.append(("all", sites, tried, killed, timed_out, f"{100 * killed / tried:.0f} %"))
+    return "\n".join(_table(("module", "places", "tried", "killed", "too long", "score"), rows))
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:

@@ -1,0 +1,74 @@
+"""scripts/mutation: which modules it alters, and what it makes of what the tests say."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).parent.parent.parent / "scripts" / "mutation"
+TESTS = """
+from unerring.log.store.deep import held
+from unerring.log.loose import spare
+from unerring.log.turning import turns
+
+def test_all():
+    assert held(3) and not held(2)
+    spare(1)
+    assert turns() == 'none'
+"""
+MODULES = {
+    "../__init__.py": "",
+    "__init__.py": "",
+    "store/__init__.py": "",
+    "store/deep.py": "def held(n):\n    return n > 2\n",
+    "loose.py": "def spare(n):\n    return n > 2\n",
+    "turning.py": "def turns():\n    while 'a' > 'a':\n        pass\n    return 'none'\n",
+}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A project of three modules below log."""
+    for name, text in MODULES.items():
+        path = tmp_path / "src" / "unerring" / "log" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (tmp_path / "tests" / "log").mkdir(parents=True)
+    (tmp_path / "tests" / "log" / "test_some.py").write_text(TESTS)
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(SCRIPT, tmp_path / "scripts" / "mutation")
+    return tmp_path
+
+
+def mutate(tree: Path, only: str) -> tuple[subprocess.CompletedProcess[str], dict[str, dict[str, Any]]]:
+    out = tree / "mutation.json"
+    options = ["--only", only, "--patience", "2", "--out", str(out)]
+    done = subprocess.run(
+        [sys.executable, str(tree / "scripts" / "mutation"), *options], capture_output=True, text=True, cwd=tree
+    )
+    return done, {row["module"]: row for row in json.loads(out.read_text())} if out.exists() else {}
+
+
+def test_modules_in_folders_are_altered_and_what_takes_too_long_is_no_kill(tree: Path) -> None:
+    done, rows = mutate(tree, "")
+    assert done.returncode == 0, done.stderr
+    assert set(rows) == {"log/store/deep", "log/loose", "log/turning"}
+    deep, loose, turning = rows["log/store/deep"], rows["log/loose"], rows["log/turning"]
+    assert (deep["tried"], deep["killed"], deep["timed_out"]) == (2, 2, 0)
+    assert (loose["tried"], loose["killed"], len(loose["survivors"])) == (2, 0, 2)
+    assert (turning["tried"], turning["killed"], turning["timed_out"]) == (0, 0, 1), "a loop that never ends"
+
+
+def test_tests_that_fail_without_any_alteration_end_it(tree: Path) -> None:
+    test = tree / "tests" / "log" / "test_some.py"
+    test.write_text(test.read_text().replace("'none'", "'one'"))
+    done, rows = mutate(tree, "deep")
+    assert done.returncode == 1
+    assert done.stderr.strip() == "tests/log: the tests fail with unaltered source; repair them first"
+    assert rows == {}
