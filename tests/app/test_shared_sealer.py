@@ -9,9 +9,9 @@ from typing import Any
 
 from tests.pipeline.worlds import TYPED, pair
 from unerring.app import App
-from unerring.app.shared_sealer import SharedSealer
+from unerring.app.shared_sealer import LOOK_S, SharedSealer
 from unerring.correlation import CorrelationConfig, Forget
-from unerring.log import EventLog, MemoryStore
+from unerring.log import EventLog, MemoryStore, events_of
 from unerring.model import Event, Stamp
 
 RULE = pair("Pairs", TYPED, "A", "B", 40)
@@ -35,6 +35,21 @@ class Held:
     def waiting(self, lane: str) -> list[Sequence[Event]]:
         return [self.events]
 
+    def whole(self, stream: str, through_us: int) -> list[Sequence[Event]]:
+        return [[event for event in self.events if event.stamp.time <= through_us]]
+
+
+def machine_with(held: Sequence[Event], watermark: int, election: Any) -> Any:
+    return SimpleNamespace(
+        config=CorrelationConfig(),
+        merge=Held(held),
+        holding=True,
+        election=election,
+        intake=SimpleNamespace(
+            streams={"Pairs": SimpleNamespace(watermark=watermark)}, consumed={"Pairs": 40}, maker=lambda name: "W"
+        ),
+    )
+
 
 def forgotten(held: Sequence[Event], watermark: int, sealed: int) -> list[Forget]:
     """What a replica that does not lead lets go."""
@@ -42,15 +57,7 @@ def forgotten(held: Sequence[Event], watermark: int, sealed: int) -> list[Forget
     chain = log.create(RULE.output, 1)
     chain.seal(sealed, chain.read(chain.base.from_us, chain.base.from_us))
     offered: list[Forget] = []
-    machine: Any = SimpleNamespace(
-        config=CorrelationConfig(),
-        merge=Held(held),
-        holding=True,
-        election=SimpleNamespace(leading=False),
-        intake=SimpleNamespace(
-            streams={"Pairs": SimpleNamespace(watermark=watermark)}, consumed={"Pairs": 40}, maker=lambda name: "W"
-        ),
-    )
+    machine = machine_with(held, watermark, SimpleNamespace(leading=False))
     host: Any = SimpleNamespace(driver=SimpleNamespace(offer=lambda sender, message: offered.append(message)))
     sealer = SharedSealer(log, APP, machine, 0.1)
 
@@ -78,3 +85,25 @@ def test_one_that_is_behind_what_is_sealed_lets_go_too() -> None:
 
 def test_what_is_not_sealed_is_kept() -> None:
     assert forgotten(events(570), watermark=600, sealed=564) == []
+
+
+def test_a_new_leader_seals_at_once() -> None:
+    """Situations waited for its next turn, although the leader before it had died with its own."""
+    log, election = EventLog(MemoryStore()), SimpleNamespace(leading=False)
+    chain = log.create(RULE.output, 1)
+    sealer = SharedSealer(log, APP, machine_with(events(380, 385, 570), 400, election), seal_s=3600.0)
+    sealed = asyncio.Event()
+    host: Any = SimpleNamespace(driver=SimpleNamespace(offer=lambda sender, message: sealed.set()))
+
+    async def follow() -> None:
+        following = asyncio.create_task(sealer.run(host))
+        for _ in range(3):  # it looks, and leaves it to the one that leads
+            await asyncio.sleep(2 * LOOK_S)
+        assert chain.refresh() < 380
+        election.leading = True
+        await asyncio.wait_for(sealed.wait(), 60)
+        assert [event.stamp.time for event in events_of(chain.read(0, chain.refresh()), RULE.output)] == [380, 385]
+        following.cancel()
+        await asyncio.wait([following])
+
+    asyncio.run(follow())

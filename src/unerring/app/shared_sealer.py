@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from unerring.app.application import App
 
 LOOK_S: Final = 0.05
-"""How often it is looked whether there is so much that it is sealed before its time."""
+"""How often it is looked whether there is so much that it is sealed before its time, or whether this replica leads."""
 
 
 class SharedSealer:
@@ -50,9 +50,12 @@ class SharedSealer:
     async def _follow(self, host: Host) -> None:
         loop = asyncio.get_running_loop()
         due_s = loop.time() + self._seal_s
+        led = False
         while True:
             await asyncio.sleep(min(self._seal_s, LOOK_S))
-            whole = loop.time() >= due_s
+            # What waits when this replica begins to lead has waited for the one that led before.
+            led, before = self._machine.holding and self._machine.election.leading, led
+            whole = loop.time() >= due_s or (led and not before)
             if whole:
                 due_s = loop.time() + self._seal_s
             if self._machine.holding:
