@@ -54,6 +54,11 @@ class Host:
         self._started: list[subprocess.Popen[bytes]] = []
         [self._init] = psutil.Process(self._outside.pid).children()
 
+    @property
+    def root(self) -> Path:
+        """Its files, as they are seen from outside."""
+        return Path(f"/proc/{self._init.pid}/root")
+
     def command(self, *command: str, **more: str) -> list[str]:
         """A command as it is started from outside."""
         known = {name: os.environ[name] for name in ("PATH", "JAVA_HOME", "LANG") if name in os.environ}

@@ -10,10 +10,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psutil
 
@@ -21,7 +21,7 @@ from tests.correlation.network import PREFIX
 from tests.hosts import GIVEN, Host, Hosts, hidden_folders, hosts
 from tests.releases import last_release
 from tests.s3 import S3Server
-from unerring.model import Actor
+from unerring.model import TIME_MIN, Actor, LogError, verified_json
 from unerring.runtime.certificates import make_certificates
 from unerring.runtime.secret import shared_secret
 
@@ -32,6 +32,8 @@ STORE = "s3://unerring/spread"
 PATIENCE_S = 600.0
 PER_S = 50
 """Events in a second."""
+STATUS = Path("srv/scratch/live/status")
+RECEIVED_LOOK_S = 0.05
 
 
 class Spread:
@@ -122,6 +124,10 @@ class Spread:
         status = self.hosts[host].run("ls", "/srv/scratch/live/pids").stdout.split()
         return {name: member for name, member in self.ask("members").items() if name.replace("/", ".") in status}
 
+    def received(self) -> Received:
+        """Watches what application replicas have of the situations."""
+        return Received(lambda: [host.root / STATUS for host in list(self.hosts.values())], "heat")
+
     def audit(self) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "unerring", "audit", STORE, "--app", WATCHED, "--scratch", "/srv/audit"]
         return self.hosts["out"].run(*command, **self.environment)
@@ -156,13 +162,50 @@ def longest(moved: list[list[float]], after_s: float, until_s: float) -> float:
     return max((later - one for one, later in pairwise(times)), default=until_s - after_s)
 
 
-def lags(moved: dict[str, list[list[float]]], after_s: float, until_s: float) -> list[float]:
-    """How long after its events were in the log a situation was."""
+def lags(taken: list[list[float]], made: list[list[float]], after_s: float, until_s: float) -> list[float]:
+    """How long after its events were in the log a situation was made: sealed, or received by an application replica."""
     found = []
-    sealed = moved["heat"]
-    for at_s, through_us in moved["Warm"]:
+    for at_s, through_us in taken:
         if after_s <= at_s <= until_s:
-            reached = [heat_s for heat_s, heat_us in sealed if heat_us >= through_us]
+            reached = [made_s for made_s, made_us in made if made_us >= through_us]
             if reached:
                 found.append(max(0.0, reached[0] - at_s))
     return found
+
+
+class Received:
+    """When an application replica was seen to have a stream up to where, whether or not that was sealed: by the status
+    that each of them writes, four times a second."""
+
+    def __init__(self, folders: Callable[[], list[Path]], stream: str) -> None:
+        """`folders`: where the processes of each host write theirs."""
+        self.moved: list[list[float]] = []
+        self._folders = folders
+        self._stream = stream
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ending.set()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        while not self._ending.wait(RECEIVED_LOOK_S):
+            self.look()
+
+    def look(self) -> None:
+        through_us = max(map(self._through_us, self._folders()), default=TIME_MIN)
+        if through_us > (self.moved[-1][1] if self.moved else TIME_MIN):
+            self.moved.append([time.monotonic(), through_us])
+
+    def _through_us(self, folder: Path) -> int:
+        reached = TIME_MIN
+        with contextlib.suppress(OSError, LogError):  # a host that is lost, or is coming
+            for path in folder.glob("situations.*.json"):
+                told = verified_json(path.read_bytes(), dict[str, Any], path.name)
+                reached = max(reached, told.get("inputs", {}).get(self._stream, {}).get("watermark", TIME_MIN))
+        return reached

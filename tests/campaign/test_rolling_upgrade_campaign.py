@@ -37,7 +37,7 @@ def until_ready(spread: Spread, host: str) -> None:
 
 @pytest.mark.timeout(3600)
 def test_each_host_in_turn_gets_the_new_release(spread: Spread, blows: Counter[str]) -> None:
-    with spread.around():
+    with spread.around(), spread.received() as received:
         for host in "abc":
             spread.run(host, source="older/src")
         spread.ask("sealed", 5 * PER_S)
@@ -64,11 +64,13 @@ def test_each_host_in_turn_gets_the_new_release(spread: Spread, blows: Counter[s
             spread.pause.wait(0.5)
         noted, numbers, audited = spread.ask("noted"), spread.ask("numbers"), spread.audit()
     calm_pauses = {stream: longest(moved[stream], *calm) for stream in ("Warm", "heat")}
-    calm_lag = max(lags(moved, *calm))
-    print(f"calm: pauses {calm_pauses}, lag {calm_lag:.2f} s")
+    made = {"received": received.moved, "sealed": moved["heat"]}
+    calm_lags = {name: max(lags(moved["Warm"], one, *calm)) for name, one in made.items()}
+    print(f"calm: pauses {calm_pauses}, lags {calm_lags}")
     for host, (from_s, to_s) in rolled.items():
         more = {stream: longest(moved[stream], from_s, to_s) - calm_pauses[stream] for stream in ("Warm", "heat")}
-        more["live"] = max(lags(moved, from_s - 1, to_s)) - calm_lag
+        for name, one in made.items():
+            more[name] = max(lags(moved["Warm"], one, from_s - 1, to_s)) - calm_lags[name]
         print(f"{host} in {to_s - from_s:.0f} s: {', '.join(f'{name} {s:.2f} s' for name, s in more.items())} longer")
     assert numbers == list(range(published)), "each event is a situation, once and in order"
     assert sorted(number for number, _ in noted) == hot, "what is to be acted on is"
