@@ -112,12 +112,14 @@ class LiveRun:
 class ShardedRun(LiveRun):
     """Rules with shards over twelve machines, four of which say something at a time."""
 
-    def __init__(self, data: Path, events: int, shards: dict[str, int], f: int) -> None:
+    def __init__(
+        self, data: Path, events: int, shards: dict[str, int], f: int, address: str = "tests.app.shard_app:app"
+    ) -> None:
         stamps = [Stamp(APART_US * (1 + n // 4), n % 4) for n in range(events)]
         payloads = [{"machine": n * 5 % 12, "celsius": n} for n in range(events)]
         drawn = [Event("Reading", s, (p["machine"],), p) for s, p in zip(stamps, payloads, strict=True)]
         self.f = f
-        super().__init__(data, "tests.app.shard_app:app", drawn, f=f, shards=shards)
+        super().__init__(data, address, drawn, f=f, shards=shards)
 
     @property
     def replicas(self) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.app.tree_app import Reading
-from unerring import fn, rule, trailing
+from unerring import counted, fn, rule, trailing
 from unerring.app import App
 from unerring.model import MILLISECOND_US
 
@@ -26,3 +26,8 @@ TotalAbove = (
 
 wider = App("shards", rules=[WiderRate, StepsAbove, TotalAbove], streams=[Reading], buckets=8)
 """The same with another rule at the bottom."""
+
+Fives = rule("Fives").on(Reading).window(counted(5)).emit(top=fn.max(Reading.celsius))
+
+endless = App("endless", rules=[Fives], streams=[Reading], buckets=8)
+"""Which five of a key go together depends on its first event."""

@@ -29,6 +29,12 @@ def command(
             "is sealed."
         ),
     ] = "",
+    since: Annotated[
+        str,
+        typer.Option(
+            help="Live: with beginning, rules that look back without end read the whole log for their shards."
+        ),
+    ] = "",
     scratch: Scratch = None,
     app: Annotated[str, typer.Option(help="module:attribute of the app; by default the one that ran there.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="The time at which each level changes, as JSON.")] = False,
@@ -39,11 +45,12 @@ def command(
     goes on with the new ones, which take over the state of their keys; a run that is stopped does so when it starts.
 
     Shards (--shards rates=3), while it runs: the new shards start beside the old ones, make their states of the log as
-    far back as the rule looks, and take over at an agreed time. A run that is stopped is started with --shards.
+    far back as the rule looks, and take over at an agreed time; a rule that looks back without end is refused, unless
+    --since beginning lets it read the whole log. A run that is stopped is started with --shards.
 
     Results and stamps do not change. What was sealed before stays as it is.
     """
-    from unerring.app import address_in, check_run, load, place_of
+    from unerring.app import BEGINNING, address_in, check_run, load, place_of
     from unerring.audit import moment
     from unerring.cli._times import time_us
     from unerring.model import CallerError
@@ -53,10 +60,15 @@ def command(
     check_run(place)
     if (buckets is None) == (not shards):
         raise CallerError("give --buckets N for rules on Spark, or --shards NODE=N for live ones")
+    if since and (since != BEGINNING or not shards):
+        raise CallerError(
+            f"--since {since}: only --since {BEGINNING} is known, beside --shards; leave it out otherwise"
+        )
     address = app or address_in(place)
     loaded = load(address)
     if buckets is None:
-        _divide(place, address, loaded, shards or [], time_us("--at", at) if at else None, as_json)
+        at_us = time_us("--at", at) if at else None
+        _divide(place, address, loaded, shards or [], at_us, bool(since), as_json)
         return
     agreed = rescale(loaded.levels(place), buckets, time_us("--at", at) if at else None)
     if as_json:
@@ -66,7 +78,9 @@ def command(
         typer.echo(f"level {number}: {buckets} partitions after {moment(after_us)}")
 
 
-def _divide(place: Place, address: str, app: App, shards: list[str], at_us: int | None, as_json: bool) -> None:
+def _divide(
+    place: Place, address: str, app: App, shards: list[str], at_us: int | None, whole: bool, as_json: bool
+) -> None:
     """Agree on another number of shards: the run that is going on does the rest."""
     from unerring.app import Ownership, agree_on_upgrade, changes_while_it_runs
     from unerring.cli._address import counts
@@ -84,7 +98,7 @@ def _divide(place: Place, address: str, app: App, shards: list[str], at_us: int 
         raise CallerError(f"{place} is not going on; start it with another number: unerring run {address} {named}")
     if not changes_while_it_runs(place):
         raise CallerError(f"{place} runs on Spark, where keys are in partitions; give --buckets N")
-    under_way = agree_on_upgrade(place, address, app, at_us, prepared=True, shards=wanted)
+    under_way = agree_on_upgrade(place, address, app, at_us, from_beginning=whole, prepared=True, shards=wanted)
     if as_json:
         typer.echo(msgspec.json.encode({"upgrade": under_way.proposed.number, "shards": wanted}).decode())
         return
