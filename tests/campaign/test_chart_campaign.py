@@ -152,6 +152,16 @@ def test_every_option_that_a_pod_is_given_exists(helm: str) -> None:
         assert {word.partition("=")[0] for word in given} <= known
 
 
+@pytest.mark.parametrize("what", ["a run on one host", "three hosts", "one node", "everything"])
+def test_probes_speak_tls_where_the_pod_does(helm: str, what: str) -> None:
+    asked = [pod["containers"][0] for pod in pods(rendered(helm, what)) if "livenessProbe" in pod["containers"][0]]
+    assert len(asked) == (2 if what == "everything" else 1)
+    for container in asked:
+        speaks_tls = any(word.startswith("--tls=") for word in container["args"])
+        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+            assert container[probe]["httpGet"]["scheme"] == ("HTTPS" if speaks_tls else "HTTP")
+
+
 def test_hosts_are_apart_and_each_names_all(helm: str) -> None:
     live = next(pod for pod in pods(rendered(helm, "three hosts")))
     [apart] = live["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
@@ -174,7 +184,10 @@ from unerring import App
 
 app = App("plant", rules=[overheating])
 """
-ASK = "import sys, urllib.request as u; print(u.urlopen('http://' + sys.argv[1], timeout=60).status)"
+ASK = (  # as a kubelet does, which compares no names
+    "import ssl, sys, urllib.request as u; "
+    "print(u.urlopen(sys.argv[1], timeout=60, context=ssl._create_unverified_context()).status)"
+)
 
 
 class Pods:
@@ -213,7 +226,7 @@ class Pods:
     def until_ready(self, host: str, number: int) -> None:
         probe = self.container["startupProbe"]["httpGet"]
         [port] = [one["containerPort"] for one in self.container["ports"] if one["name"] == probe["port"]]
-        address = f"{self.hosts[host].address}:{port}{probe['path']}"
+        address = f"{probe['scheme'].lower()}://{self.hosts[host].address}:{port}{probe['path']}"
         until_s = time.monotonic() + PATIENCE_S
         while self.hosts[host].run(sys.executable, "-c", ASK, address).stdout != "200\n":
             said = (self.folder / f"{self.name}-{number}.log").read_text()

@@ -69,7 +69,7 @@ from .restoring import restore as restore
 from .rooting import RootSealer as RootSealer
 from .run import CHECK_S as CHECK_S, Run as Run, run_of as run_of
 from .sealed_events import SealedEvents as SealedEvents
-from .serving import LOOPBACK as LOOPBACK, Health as Health, serve as serve
+from .serving import LOOPBACK as LOOPBACK, Health as Health, Trust as Trust, serve as serve
 from .spark_engine import LevelView as LevelView, SparkEngine as SparkEngine
 from .status import RunStatus as RunStatus, StatusMetrics as StatusMetrics
 from .status.prometheus import prometheus as prometheus

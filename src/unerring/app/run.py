@@ -67,9 +67,12 @@ class Run(Generic[E]):
         rooting: Part | None = None,
         traces: Part | None = None,
         measuring: Part | None = None,
+        policy: str = "",
     ) -> None:
+        """`policy`: the file with the rights of those who show a certificate."""
         self.engine = engine
         self.metrics = metrics
+        self.policy = policy
         self._folder = folder
         self._parts = parts
         self.delivering = delivering
@@ -220,6 +223,7 @@ def run_of(
         rooting=rooting,
         traces=traces,
         measuring=measuring,
+        policy=options.policy,
     )
 
 

@@ -59,7 +59,11 @@ def command(
         int | None, typer.Option(help="Serve /metrics for Prometheus, /healthz and /readyz on this port.")
     ] = None,
     metrics_host: Annotated[
-        str, typer.Option(help="The address of that port; whoever reaches it learns names of processes.")
+        str,
+        typer.Option(
+            help="The address of that port. Beyond loopback /metrics needs --tls, and a certificate that may view "
+            "the run."
+        ),
     ] = "127.0.0.1",
     large: Annotated[
         str, typer.Option(help="The store of large values, which all nodes reach; by default the folder of --data.")
@@ -151,7 +155,7 @@ async def _run(
             asyncio.get_running_loop().add_signal_handler(number, stopping.set)
         telling = asyncio.create_task(tell(node, data))
         try:
-            async with _asked(asked_at, data):
+            async with _asked(asked_at, data, trust):
                 await node.wait(stopping)
         finally:
             telling.cancel()
@@ -161,12 +165,12 @@ async def _run(
 
 
 @contextlib.asynccontextmanager
-async def _asked(at: tuple[str, int] | None, data: Path) -> AsyncIterator[None]:
+async def _asked(at: tuple[str, int] | None, data: Path, links: LinksConfig) -> AsyncIterator[None]:
     """While a node runs it says there that it does: the server ends when the node stops."""
     if at is None:
         yield
         return
-    from unerring.app import Health, StatusMetrics, place_of, serve
+    from unerring.app import Health, StatusMetrics, Trust, place_of, serve
 
     health = Health()
 
@@ -175,14 +179,15 @@ async def _asked(at: tuple[str, int] | None, data: Path) -> AsyncIterator[None]:
             health.come_round()
             await asyncio.sleep(ROUND_S)
 
-    server = serve(StatusMetrics(place_of(str(data))), health, at[1], at[0])
+    place = place_of(str(data))
+    server = serve(StatusMetrics(place), health, at[1], at[0], Trust(links.tls, links.policy, place.address))
     coming = asyncio.create_task(come_round())
     try:
         yield
     finally:
         health.stop()
         coming.cancel()
-        server.shutdown()
+        server.stop()
 
 
 def _instance_in(detail: str) -> str:

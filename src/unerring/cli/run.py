@@ -65,7 +65,11 @@ def command(
         int | None, typer.Option(help="Serve /metrics for Prometheus, /healthz and /readyz on this port.")
     ] = None,
     metrics_host: Annotated[
-        str, typer.Option(help="The address of that port; whoever reaches it learns names of streams and rules.")
+        str,
+        typer.Option(
+            help="The address of that port. Beyond loopback /metrics needs --tls, and a certificate that may view "
+            "the run."
+        ),
     ] = "127.0.0.1",
     once: Annotated[bool, typer.Option("--once", help="Process what the log holds now, then end.")] = False,
     f: Annotated[
@@ -244,11 +248,12 @@ def _run(
     console: Console,
 ) -> str:
     """Until SIGINT or SIGTERM, or until a part of it cannot go on, or other rules follow: then, the app with those."""
-    from unerring.app import Health, SparkEngine, StatusMetrics, metrics_sender, serve
+    from unerring.app import Health, SparkEngine, StatusMetrics, Trust, metrics_sender, serve
 
     metrics = StatusMetrics(place) if options.engine == "live" else run.metrics
     health = Health(run.waits_for)
-    server = None if metrics_port is None else serve(metrics, health, metrics_port, metrics_host)
+    trust = Trust(options.tls, run.policy, place.address)
+    server = None if metrics_port is None else serve(metrics, health, metrics_port, metrics_host, trust)
     sender = metrics_sender(metrics)
     stopping = threading.Event()
     interrupted = signal.SIGINT
@@ -287,7 +292,7 @@ def _run(
         with console.status("stopping"):
             run.stop()
         if server is not None:
-            server.shutdown()
+            server.stop()
         if sender is not None:
             sender.stop()
         for number, handler in before.items():

@@ -6,6 +6,7 @@ from .certificates import (
     certificate_times as certificate_times,
     has_ca as has_ca,
     make_certificates as make_certificates,
+    optional_context as optional_context,
     server_context as server_context,
 )
 from .channel import (
@@ -140,6 +141,7 @@ from .services.store import (
     Recorded as Recorded,
     Transaction as Transaction,
 )
+from .sockets import is_loopback as is_loopback
 from .storage import (
     MemoryStorage as MemoryStorage,
     SqliteStorage as SqliteStorage,

@@ -34,7 +34,7 @@ _EARLY: Final = datetime.timedelta(hours=1)
 _FOLDERS_MAX: Final = 4096
 
 _Stamps = tuple[tuple[int, int, int], ...]
-_kept: dict[tuple[bool, Path], tuple[_Stamps, ssl.SSLContext]] = {}
+_kept: dict[tuple[bool, ssl.VerifyMode, Path], tuple[_Stamps, ssl.SSLContext]] = {}
 _turn = threading.Lock()
 
 
@@ -48,17 +48,22 @@ def client_context(folder: str | Path) -> ssl.SSLContext:
     return _context(Path(folder), server=False)
 
 
-def _context(folder: Path, server: bool) -> ssl.SSLContext:
+def optional_context(folder: str | Path) -> ssl.SSLContext:
+    """The TLS context of a listener that lets in peers without a certificate, too: whoever shows none is nobody."""
+    return _context(Path(folder), server=True, verify=ssl.CERT_OPTIONAL)
+
+
+def _context(folder: Path, server: bool, verify: ssl.VerifyMode = ssl.CERT_REQUIRED) -> ssl.SSLContext:
     """Made once, and again when the files have changed. Files that cannot be used, while they are being replaced, leave
     the former ones in force."""
     with _turn:
-        kept = _kept.get((server, folder))
+        kept = _kept.get((server, verify, folder))
         stamps = _stamps(folder)
         if kept is not None and kept[0] == stamps:
             return kept[1]
         try:
             context = _load(
-                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT), Path(folder)
+                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT), Path(folder), verify
             )
         except ConfigError:
             if kept is None:
@@ -66,7 +71,7 @@ def _context(folder: Path, server: bool) -> ssl.SSLContext:
             return kept[1]
         while len(_kept) >= _FOLDERS_MAX:
             del _kept[next(iter(_kept))]
-        _kept[server, folder] = stamps, context
+        _kept[server, verify, folder] = stamps, context
         return context
 
 
@@ -82,9 +87,9 @@ def _stamps(folder: Path) -> _Stamps:
     return tuple(found)
 
 
-def _load(context: ssl.SSLContext, folder: Path) -> ssl.SSLContext:
+def _load(context: ssl.SSLContext, folder: Path, verify: ssl.VerifyMode) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_mode = verify
     try:
         context.load_verify_locations(folder / CA_CERTIFICATE)
         context.load_cert_chain(folder / NODE_CERTIFICATE, folder / NODE_KEY)

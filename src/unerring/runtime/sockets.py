@@ -52,6 +52,15 @@ def join_host(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def is_loopback(host: str) -> bool:
+    """Whether nobody but this host's own programs reaches an address or a name."""
+    try:
+        resolved = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError:
+        return False
+    return all(ipaddress.ip_address(address[0]).is_loopback for *_, address in resolved)
+
+
 async def _listening_socket(host: str, port: int, tls: str) -> socket.socket:
     """Without TLS only on loopback: everyone on a network could speak otherwise."""
     loop = asyncio.get_running_loop()

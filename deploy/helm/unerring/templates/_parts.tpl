@@ -41,16 +41,18 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- end }}
 
+{{- /* Whether a pod is well, over TLS if it speaks that: (bool) */ -}}
 {{- define "unerring.probes" -}}
+{{- $scheme := ternary "HTTPS" "HTTP" . }}
 startupProbe:
-  httpGet: {path: /readyz, port: metrics}
+  httpGet: {path: /readyz, port: metrics, scheme: {{ $scheme }}}
   periodSeconds: 2
   failureThreshold: 150
 readinessProbe:
-  httpGet: {path: /readyz, port: metrics}
+  httpGet: {path: /readyz, port: metrics, scheme: {{ $scheme }}}
   periodSeconds: 5
 livenessProbe:
-  httpGet: {path: /healthz, port: metrics}
+  httpGet: {path: /healthz, port: metrics, scheme: {{ $scheme }}}
   periodSeconds: 10
   failureThreshold: 3
 {{- end }}
