@@ -127,6 +127,35 @@ def test_a_program_outside_starts_signals_asks_and_waits(client: Client) -> None
         client.list("machin = 'press-1'")
 
 
+def test_many_are_listed_page_by_page(client: Client, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(5):
+        client.start("job", f"j{number}", machine=f"press-{number % 2}")
+    client.signal("j1", "approval", True)
+    client.result("j1")
+    assert [one["instance"] for one in client.list()] == ["j0", "j2", "j3", "j4", "j1"]  # those first that go on
+    first = client.page(limit=2)
+    assert [one["instance"] for one in first["rows"]] == ["j0", "j2"]
+    rest = client.page(limit=3, after=first["after"])
+    assert ([one["instance"] for one in rest["rows"]], rest["after"]) == (["j3", "j4", "j1"], "")
+    assert len(client.list("machine = 'press-0'", limit=1)) == 1
+    with pytest.raises((CallerError, ProcessError), match="it can have 1 to"):
+        client.page(limit=0)
+    counts = client.counts()
+    assert (counts["instances"], counts["open"]) == (5, 4)
+    assert counts["by_process"] == {"job": {"running": 4, "completed": 1}}
+
+    def listed(*more: str) -> Any:
+        with pytest.raises(SystemExit) as ended:
+            main(["process", "list", "--json", *more, "--data", str(folder / "processes")])
+        assert not ended.value.code
+        return capsys.readouterr()
+
+    told = listed("--limit", "2", "--process", "job")
+    assert [json.loads(line)["instance"] for line in told.out.splitlines()] == ["j0", "j2"]
+    assert "there are more" in told.err
+    assert json.loads(listed("--status", "completed").out)["instance"] == "j1"
+
+
 def test_what_changes_something_over_http_needs_the_token(folder: Path) -> None:
     with serving(folder) as url:
         with Client(url) as nobody:

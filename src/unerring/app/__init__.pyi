@@ -42,6 +42,7 @@ from .learned import (
     priced as priced,
 )
 from .lineage import traced_run as traced_run
+from .listed import all_pages as all_pages, both as both, having as having
 from .live_engine import LiveEngine as LiveEngine
 from .live_needs import needs_of as needs_of, retained_levels as retained_levels
 from .live_sealer import live_situations as live_situations

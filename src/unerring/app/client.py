@@ -17,15 +17,15 @@ import httpx
 import msgspec
 
 from unerring.app.acting import PROCESSES
+from unerring.app.listed import all_pages, counted, each_once, furthest, latest_first, one_page
 from unerring.app.place import place_of
-from unerring.app.status.instances import furthest
 from unerring.model import CallerError, InstanceFailed, NetworkError, ProcessError, UnerringError
 from unerring.processes import FINAL
 from unerring.runtime import Command, addresses_in, ask_node, node_sockets
 
 OVER: Final = ("held", "completed", "cancelled", "failed", "parked")
 """The statuses that a wait ends with."""
-READS: Final = ("list", "show", "history", "query", "wait", "show-service")
+READS: Final = ("list", "page", "counts", "show", "history", "query", "wait", "show-service")
 """What changes nothing."""
 BATCHES: Final = ("cancel", "retry", "hold", "resume", "move", "signal")
 """What may be asked of many instances at once."""
@@ -68,7 +68,11 @@ class Nodes:
         asked = _checked(do, fields)
         match do:
             case "list":
-                return self.merged(**fields)
+                return self._list(asked.where)
+            case "page":
+                return self._page(asked, fields)
+            case "counts":
+                return counted(self.each(do))
             case "show":
                 return max(self.each(do, **fields), key=furthest)
             case "history":
@@ -100,14 +104,16 @@ class Nodes:
             raise answers[0]
         return answered
 
-    def merged(self, **fields: Any) -> list[dict[str, Any]]:
-        """Each instance once, as the node tells it that knows most."""
-        best: dict[str, dict[str, Any]] = {}
-        for outline in (outline for answer in self.each("list", **fields) for outline in answer):
-            known = best.get(outline["instance"])
-            if known is None or furthest(outline) > furthest(known):
-                best[outline["instance"]] = outline
-        return sorted(best.values(), key=lambda outline: ("ended_us" in outline, outline["instance"]))
+    def _page(self, asked: Command, fields: dict[str, Any]) -> dict[str, Any]:
+        order = {"order": latest_first} if asked.latest else {}
+        return one_page(self.each("page", **fields), asked.limit, **order)
+
+    def _list(self, where: str) -> list[dict[str, Any]]:
+        def ask(limit: int, after: str) -> dict[str, Any]:
+            found: dict[str, Any] = self.call("page", where=where, limit=limit, after=after)
+            return found
+
+        return list(each_once(all_pages(ask)).values())
 
     def _query(self, instance: str, query: str) -> Any:
         shown = list(self.answers("show", instance=instance))
@@ -205,10 +211,24 @@ class Client:
         record: dict[str, Any] = self._to.call("history", instance=instance)
         return record
 
-    def list(self, where: str = "") -> list[dict[str, Any]]:
-        """The instances that the nodes know, open ones first; with `where`, those for which it holds."""
-        outlines: list[dict[str, Any]] = self._to.call("list", where=where)
-        return outlines
+    def list(self, where: str = "", limit: int = 0) -> list[dict[str, Any]]:
+        """The instances that the nodes know, open ones first; with `where`, those for which it holds. They are asked
+        for page by page. `limit`: at most so many; 0: all."""
+
+        def ask(most: int, after: str) -> dict[str, Any]:
+            return self.page(where, most, after)
+
+        return list(each_once(all_pages(ask, limit)).values())
+
+    def page(self, where: str = "", limit: int = 100, after: str = "") -> dict[str, Any]:
+        """At most `limit` instances: `rows`, and `after` for the next page, empty after the last one."""
+        found: dict[str, Any] = self._to.call("page", where=where, limit=limit, after=after)
+        return found
+
+    def counts(self) -> dict[str, Any]:
+        """How many instances there are: `instances`, `open`, `held`, and `by_process` by status."""
+        found: dict[str, Any] = self._to.call("counts")
+        return found
 
     def wait(self, instance: str, within_s: float = 600.0) -> dict[str, Any]:
         """Wait until an instance has ended, or is held for an operator; what is known of it then."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -58,16 +59,17 @@ def listing(
     """List all instances that the nodes of this folder know, the open ones first."""
     if parked:
         typer.echo("--parked is now --stuck; the old name goes with the next release", err=True)
-    stuck = stuck or parked
-    matching = [
-        outline
-        for outline in _ask(data, "list", where=where)
-        if status in ("", outline["status"])
-        and process in ("", outline["process"])
-        and version in ("", outline["version"])
-        and parent in ("", outline.get("parent"))
-        and (not stuck or outline.get("stuck") or outline["status"] == "parked")
-    ]
+    from unerring.app import all_pages, both, having
+
+    condition = both(having(status=status, process=process, version=version, parent=parent), where)
+    nodes = _nodes(data)
+
+    def ask(most: int, after: str) -> Any:
+        return nodes.call("page", where=condition, limit=most, after=after)
+
+    rows = all_pages(ask) if stuck or parked else all_pages(ask, limit + 1)
+    wanted = (row for row in rows if not (stuck or parked) or row.get("stuck") or row["status"] == "parked")
+    matching = list(islice(wanted, limit + 1))
     for outline in matching[:limit]:
         if as_json:
             _print(outline)
@@ -82,7 +84,7 @@ def listing(
             line = f"{outline['instance']}  {outline['process']}  {outline['status']}{shown}"
             typer.echo(f"{line}{at}{more}{undoes}{waits}")
     if len(matching) > limit:
-        typer.echo(f"{len(matching) - limit} more; raise --limit", err=True)
+        typer.echo("there are more; raise --limit, or name those with --where", err=True)
 
 
 @app.command("show")

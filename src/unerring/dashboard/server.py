@@ -173,16 +173,8 @@ class Dashboard:
         count = min(_number(asked, "count", 100), PAGE_MAX)
 
         def search() -> Any:
-            self.status.instances.look()
-            every, text = self.status.instances.list(), find.casefold()
-            matching = [
-                one
-                for one in every
-                if status in ("", one["status"])
-                and process in ("", one["process"])
-                and (not text or text in _known_by(one))
-            ]
-            return {"total": len(every), "matching": len(matching), "items": matching[first : first + count]}
+            self.status.instances.refresh()
+            return self.status.instances.page(first, count, find, status, process)
 
         return await self.watch.ask(search)
 
@@ -192,12 +184,11 @@ class Dashboard:
         process = self._process(shown["now"]["process"], shown["now"].get("version", ""))
         drawn = process is not None and process.drawing is not None
         marked = {"marks": marks(process, shown)} if process is not None and drawn else {}
-        listed = next((one for one in self.status.instances.list() if one["instance"] == instance), {})
         return {
             **shown,
             **marked,
             "timeline": self.status.timeline.about(instance),
-            "attributes": listed.get("attributes"),
+            "attributes": shown["now"].get("attributes"),
             "situation": self._cause(instance),
         }
 
@@ -324,9 +315,3 @@ def _stamp(asked: Any, default_us: int) -> Stamp:
 def _text(event: dict[str, Any]) -> str:
     values = [event["stream"], *(str(value) for value in event["payload"].values())]
     return " ".join(values).casefold()
-
-
-def _known_by(one: dict[str, Any]) -> str:
-    """Whatever people find an instance by: its id, its reason, and the values of its attributes."""
-    keys = " ".join(str(given) for given in (one.get("attributes") or {}).values())
-    return f"{one['instance']} {one.get('reason', '')} {keys}".casefold()

@@ -53,6 +53,8 @@ All instances of a node: node.py is made of these parts, and says which message 
   config.py       bounds and pauses
 
 For people
+  tally.py        how many instances there are of which process and status
+  listing.py      fields and rows of instances, to find and show them
   explain.py      describes a process to a person: classes, groups and why, failover bound, what may run twice
   costs.py        a process with the costs that were learned of it
   drawing.py      the graph as SVG
@@ -88,6 +90,7 @@ from unerring.processes.inbox import Inbox
 from unerring.processes.incarnations import INCARNATIONS, Incarnations, Lives
 from unerring.processes.lanes import copied
 from unerring.processes.large import Forgotten, Kept, Large, large_variables
+from unerring.processes.listing import Listing
 from unerring.processes.master import Master
 from unerring.processes.messages import (
     AGAIN,
@@ -137,6 +140,7 @@ from unerring.processes.roster import HISTORY, OUTLINE
 from unerring.processes.schedules import Schedule
 from unerring.processes.starts import check_message_id
 from unerring.processes.steering import Steering
+from unerring.processes.tally import status_of
 from unerring.processes.undo import UndoStep
 from unerring.processes.undoing import Undoing
 from unerring.processes.waits import key_of
@@ -190,6 +194,7 @@ __all__ = [
     "Large",
     "Limiter",
     "Limits",
+    "Listing",
     "Lives",
     "Mail",
     "Master",
@@ -259,6 +264,7 @@ __all__ = [
     "read_costs",
     "reader_of",
     "replica_set",
+    "status_of",
     "unpacked",
     "values_of",
     "view_change_of",

@@ -74,6 +74,11 @@ class Shared(msgspec.Struct, frozen=True):
     def members_of(self, instance: str) -> tuple[Address, ...]:
         return replica_set(instance, self.nodes, self.bounds.f)
 
+    def replicas_of(self, instance: str) -> str:
+        """The names of its replicas; with no more nodes than those it is every node, of every instance."""
+        every = len(self.nodes) == 2 * self.bounds.f + 1
+        return ",".join(sorted(self.nodes if every else self.members_of(instance)))
+
     def wall_us(self, now: int) -> int:
         return now + self.wall_offset_us
 

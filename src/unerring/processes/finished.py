@@ -6,7 +6,7 @@ leads from a declared attribute's value to the instances that have it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -25,10 +25,13 @@ _LITERALS: Final = (str, int, float, bool)
 class Finished:
     """Outlines by instance, in the order in which they ended."""
 
-    __slots__ = ("_by", "_kept", "_names")
+    __slots__ = ("_by", "_kept", "_names", "_replicas_of", "counts")
 
-    def __init__(self, attributes: Iterable[str] = ()) -> None:
+    def __init__(self, attributes: Iterable[str] = (), replicas_of: Callable[[str], str] = lambda instance: "") -> None:
         self._names = tuple(attributes)
+        self._replicas_of = replicas_of
+        self.counts: dict[tuple[str, str, str], int] = {}
+        """By replicas, process and status; see tally.py."""
         self._kept: dict[str, bytes] = {}
         self._by: dict[Equal, dict[str, None]] = {}
         """Instances that have a value: of an attribute, of the parent, and of a status that is rare."""
@@ -62,7 +65,9 @@ class Finished:
 
     def remove_oldest(self) -> str:
         oldest = next(iter(self._kept))
-        for equal in self._values(self[oldest]):
+        outline = self[oldest]
+        self._count(oldest, outline, -1)
+        for equal in self._values(outline):
             instances = self._by[equal]
             del instances[oldest]
             if not instances:
@@ -81,7 +86,14 @@ class Finished:
                 lists.append(self._by.get((name, value), {}))
         return list(min(lists, key=len, default=self._kept))
 
+    def _count(self, instance: str, outline: Outline, by: int) -> None:
+        key = (self._replicas_of(instance), outline.process, str(outline.status))
+        self.counts[key] = self.counts.get(key, 0) + by
+        if not self.counts[key]:
+            del self.counts[key]
+
     def _index(self, instance: str, outline: Outline) -> None:
+        self._count(instance, outline, 1)
         for equal in self._values(outline):
             self._by.setdefault(equal, {})[instance] = None
 

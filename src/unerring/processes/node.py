@@ -10,12 +10,12 @@
 | rejoin, incarnations | whether this node takes part, and which incarnation of each node counts |
 | pulse | lateness, heartbeats |
 | wakes | which instances need a tick |
+| tally, listing | how many instances there are of which status; (none) finding them, for people |
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -35,9 +35,9 @@ from unerring.processes.build import Process
 from unerring.processes.config import ClusterBounds, ProcessesConfig
 from unerring.processes.context import Shared
 from unerring.processes.families import Families
-from unerring.processes.finished import Equal
 from unerring.processes.grouping import Grouping
 from unerring.processes.incarnations import INCARNATIONS, Incarnations, Lives
+from unerring.processes.listing import Listing
 from unerring.processes.messages import (
     Ack,
     AskMail,
@@ -50,7 +50,6 @@ from unerring.processes.messages import (
     MailBag,
     Name,
     Named,
-    Outline,
     Post,
     Publish,
     Published,
@@ -76,6 +75,7 @@ from unerring.processes.replica import Replica
 from unerring.processes.roster import OUTLINE, Roster
 from unerring.processes.schedules import MARK, Timetable
 from unerring.processes.starts import Starts, initial_state
+from unerring.processes.tally import Tally
 from unerring.processes.view_changes import VIEWS, ViewChanges
 
 TICK: Final = "tick"
@@ -139,6 +139,8 @@ class ProcessNode:
         )
         self.roster = Roster(shared, self.replica_part)
         self.instances, self.finished = self.roster.open, self.roster.finished
+        self.tally = Tally(shared.replicas_of)
+        self.listing = Listing(shared.processes, self.roster, self.tally)
         self.families = Families(shared, self._tell)
         self.timetable = Timetable(self.processes.values(), self.out, config)
         self.starts = Starts(shared, self.roster, self.families, self.timetable, self._after)
@@ -177,6 +179,7 @@ class ProcessNode:
     def start(self, now: int) -> Effects:
         for instance, replica in self.instances.items():
             self.wakes.now(instance)
+            self.tally.note(replica)
             if replica.may_show:
                 self.shared.transfers.want(instance, None)
         self._transfer(now)
@@ -357,8 +360,9 @@ class ProcessNode:
     def _on_whole(self, now: int) -> None:
         """This node takes part, with what the others told."""
         self.out.deliver(TakesPart())
-        for instance in self.instances:
+        for instance, replica in self.instances.items():
             self.wakes.now(instance)
+            self.tally.note(replica)
         self.starts.begin_waiting(now)
 
     def check_forget(self, name: Address, now: int) -> bool:
@@ -388,6 +392,7 @@ class ProcessNode:
         if self.instances.get(replica.instance) is not replica:
             return
         self.wakes.now(replica.instance)
+        self.tally.note(replica)
         self.pulse.beats.note(replica)
         if replica.election.votes is not None:
             self._asking[replica.instance] = None
@@ -411,6 +416,7 @@ class ProcessNode:
     def _settle(self, replica: Replica) -> None:
         if self.roster.settle(replica):
             self.wakes.forget(replica.instance)
+            self.tally.drop(replica.instance)
             self.shared.transfers.landed(replica.instance)
 
     def _plan_all(self, now: int) -> None:
@@ -455,64 +461,26 @@ class ProcessNode:
     def knows(self, instance: str) -> bool:
         return instance in self.instances or instance in self.finished
 
-    @property
-    def attributes(self) -> tuple[str, ...]:
-        """All variables by which some process lists its instances."""
-        return tuple(dict.fromkeys(name for process in self.shared.processes.values() for name in process.attributes))
+    def counts(self) -> list[dict[str, Any]]:
+        """How many instances there are of which process and status."""
+        return self.tally.rows(self.finished)
 
     def list(self) -> list[dict[str, Any]]:
         """All instances that this node has a part in, the open ones first."""
-        return [row() for _, row in self.rows()]
-
-    def rows(self, equal: Sequence[Equal] = ()) -> Iterator[tuple[Callable[[str], Any], Callable[[], dict[str, Any]]]]:
-        """The same one after the other: a field of it, and the whole row, which takes longer to make. Of those that
-        have ended, at least all that have the values `equal`."""
-        for instance in list(self.instances):
-            replica = self.instances.get(instance)
-            if replica is not None:
-                known = {**(whole := replica.query())["variables"], **whole}
-                yield known.get, partial(self._open_row, whole)
-        for instance in self.finished.having(equal):
-            done = self.finished.get(instance)
-            if done is not None:
-                yield partial(_field, instance, done), partial(self._finished_row, instance, done)
-
-    def _open_row(self, known: dict[str, Any]) -> dict[str, Any]:
-        names = (
-            *("instance", "process", "version", "status", "reason", "role", "view", "group", "stuck"),
-            *("waits", "waits_for", "parent", "unanswered"),
-        )
-        row = {name: known[name] for name in names}
-        return self._with_attributes(row, known["variables"])
-
-    def _finished_row(self, instance: str, done: Outline) -> dict[str, Any]:
-        row: dict[str, Any] = {"instance": instance, "process": done.process, "version": done.version}
-        row |= {"status": done.status, "reason": done.reason, "ended_us": done.ended_us, "parent": done.parent}
-        return self._with_attributes(row, done.variables)
-
-    def _with_attributes(self, row: dict[str, Any], variables: Mapping[str, Any]) -> dict[str, Any]:
-        process = self.shared.processes.get(f"{row['process']}@{row['version']}")
-        shown = process.attributes if process is not None else ()
-        return row | {"attributes": {name: variables.get(name) for name in shown}} if shown else row
+        rows = (self.listing.row(instance) for instance, _ in self.listing.fields())
+        return [row for row in rows if row is not None]
 
     def query(self, instance: str) -> dict[str, Any]:
         """This node's knowledge of an instance."""
         if instance in self.finished:
             done = self.finished[instance]
-            return {"instance": instance, **msgspec.structs.asdict(done), "clean": True}
+            known = {"instance": instance, **msgspec.structs.asdict(done), "clean": True}
+            return known | self.listing.attributes_of(known)
         replica = self.instances.get(instance)
         if replica is None:
             raise ProcessError(f"this node knows no instance {instance!r}; ask one of its replicas or start it")
-        return replica.query()
-
-
-def _field(instance: str, done: Outline, name: str) -> Any:
-    if name == "instance":
-        return instance
-    return getattr(done, name) if name in _OUTLINED else done.variables.get(name)
-
-
-_OUTLINED: Final = ("process", "version", "status", "reason", "parent", "ended_us")
+        known = replica.query()
+        return known | self.listing.attributes_of(known)
 
 
 def _instance_of(message: Any) -> str:

@@ -55,7 +55,6 @@ from unerring.processes.messages import (
     Reply,
     RequestView,
     State,
-    Status,
     Vote,
 )
 from unerring.processes.naming import Slot
@@ -64,6 +63,7 @@ from unerring.processes.planner import Planner
 from unerring.processes.recovery import Recovery
 from unerring.processes.replication import Replication
 from unerring.processes.steering import Steering
+from unerring.processes.tally import status_of
 from unerring.processes.undo import Undo
 from unerring.processes.undoing import Undoing
 from unerring.processes.waits import waits_for
@@ -368,7 +368,24 @@ class Replica:
         names += [undo.asked.service for undo in self._undos() if undo.asked is not None and undo.attempts > 1]
         return sorted(dict.fromkeys(name for name in names if name != CHILD))
 
-    def _role(self) -> str:
+    @property
+    def known(self) -> State | None:
+        """The furthest state that people are shown: the decided one, or what may come to be decided."""
+        if self.decided is not None:
+            return self.decided[1]
+        return None if self.acceptor.accepted is None else self.acceptor.accepted.state
+
+    @property
+    def busy(self) -> bool:
+        """Whether it leads, and asks services for something: only then can one of them be silent, or refuse to undo."""
+        return self.leading and (self.master.execution is not None or bool(self._undos()))
+
+    def stuck(self) -> list[str]:
+        """What does not undo, by the ids of its interactions."""
+        return [undo.asked.iid for undo in self._undos() if undo.stuck and undo.asked is not None]
+
+    @property
+    def role(self) -> str:
         if self.master.execution is not None:
             return "master"
         return "candidate" if self.election.votes is not None else "planner" if self.leading else "follower"
@@ -379,17 +396,15 @@ class Replica:
 
     def query(self) -> dict[str, Any]:
         """This replica's knowledge of the instance."""
-        accepted, execution = self.acceptor.accepted, self.master.execution
-        state = self.decided[1] if self.decided else accepted.state if accepted else None
-        status = "starting" if state is None else state.status
+        execution, state = self.master.execution, self.known
         return {
             "instance": self.instance,
             "process": state.process if state else "",
             "version": state.version if state else "",
             "view": self.acceptor.view,
-            "role": self._role(),
+            "role": self.role,
             "group": state.group if state else -1,
-            "status": "held" if state and state.held and status == Status.RUNNING else status,
+            "status": status_of(state),
             "reason": (state.reason or state.held) if state else "",
             "waits": self.planner.lacking or self.recovery.waits,
             "waits_for": self._waits_for(state),
@@ -402,7 +417,7 @@ class Replica:
             ],
             "unanswered": self.unanswered(),
             "compensating": [f"group {group} of view {view}" for view, group in self.recovery.undos],
-            "stuck": [undo.asked.iid for undo in self._undos() if undo.stuck and undo.asked is not None],
+            "stuck": self.stuck(),
             "clean": self.recovery.is_clean(),
         }
 

@@ -25,7 +25,8 @@ class Roster:
         self._replica_part = replica
         self.open: dict[str, Replica] = {}
         self.finished = Finished(
-            dict.fromkeys(name for process in shared.processes.values() for name in process.attributes)
+            dict.fromkeys(name for process in shared.processes.values() for name in process.attributes),
+            shared.replicas_of,
         )
         self._set_aside: dict[str, None] = {}
         """Instances whose records hold what nobody can have meant: this node is silent about them, as if it were down,

@@ -21,7 +21,7 @@ from .channel import (
 from .channel.keys import public_key as public_key
 from .collecting import collect_seldom as collect_seldom
 from .compiling import submit as submit
-from .control import COMMAND_BYTES_MAX as COMMAND_BYTES_MAX
+from .control import COMMAND_BYTES_MAX as COMMAND_BYTES_MAX, listens as listens
 from .giop import (
     GiopClient as GiopClient,
     GiopConfig as GiopConfig,
@@ -91,6 +91,7 @@ from .os_processes import (
     marked as marked,
     own_number as own_number,
 )
+from .pages import PAGE_MAX as PAGE_MAX, place_of_row as place_of_row
 from .pausing import family as family, paused as paused
 from .payloads import (
     Message as Message,

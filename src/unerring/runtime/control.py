@@ -18,6 +18,7 @@ from unerring.model import CallerError, NetworkError, UnerringError, WorldError
 from unerring.runtime import unix_sockets
 
 COMMAND_BYTES_MAX: Final = 8 << 20
+LISTENS_S: Final = 1.0
 
 C = TypeVar("C", bound=msgspec.Struct)
 
@@ -96,3 +97,16 @@ def ask(path: Path, command: msgspec.Struct, within_s: float = 30.0, error: type
     if answer.error:
         raise NetworkError(answer.error) if answer.again else error(answer.error)
     return answer.value
+
+
+def listens(path: Path) -> bool:
+    """Whether a process has this socket open, however busy it is."""
+    try:
+        with socket.socket(socket.AF_UNIX) as link, unix_sockets.short(path) as name:
+            link.settimeout(LISTENS_S)
+            link.connect(name)
+    except BlockingIOError:
+        return True  # so many wait there that there is no room for another one
+    except OSError as error:
+        return isinstance(error, TimeoutError)
+    return True

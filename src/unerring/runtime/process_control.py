@@ -10,6 +10,7 @@ import msgspec
 from unerring.model import CallerError, ProcessError
 from unerring.runtime import control
 from unerring.runtime.control import Control
+from unerring.runtime.pages import Wanted
 from unerring.runtime.process_node import RunningNode
 
 SUFFIX: Final = ".sock"
@@ -36,6 +37,10 @@ class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     service: str = ""
     where: str = ""
     node: str = ""
+    find: str = ""
+    limit: int = 100
+    after: str = ""
+    latest: bool = False
 
 
 class Commands:
@@ -57,6 +62,12 @@ class Commands:
                 )
             case "list":
                 return await node.list(command.where)
+            case "page":
+                return await node.page(
+                    Wanted(command.where, command.find, command.limit, command.after, command.latest)
+                )
+            case "counts":
+                return node.node.counts()
             case "view-changes":
                 return node.node.shared.view_changes.rows()
             case "show":
@@ -92,8 +103,9 @@ class Commands:
                 return await node.steer_service(command.service, command.do.partition("-")[0], command.why)
             case _:
                 raise CallerError(
-                    f"a node cannot {command.do!r}; it can start, list, show, history, query, cancel, signal, publish, "
-                    "hold, resume, retry, move, forget-node, pause-service, resume-service and show-service"
+                    f"a node cannot {command.do!r}; it can start, list, page, counts, show, history, query, cancel, "
+                    "signal, publish, hold, resume, retry, move, forget-node, pause-service, resume-service and "
+                    "show-service"
                 )
         return None
 

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import msgspec
 
@@ -54,14 +54,13 @@ from unerring.processes import (
     values_of,
 )
 from unerring.runtime.links import LinksConfig
+from unerring.runtime.pages import LOOKED_AT_AT_ONCE, Wanted, page
 from unerring.runtime.process_driver import MACHINE, NodeDriver
 from unerring.runtime.reports import Reports
 from unerring.runtime.services.clients import HttpService, Service
 from unerring.runtime.timers import monotonic_us
 from unerring.runtime.where import equalities, where
 
-LISTED_AT_ONCE: Final = 2_000
-"""Instances that a list looks at before the node has its turn again."""
 Waiting = dict[str, list[asyncio.Future[Any]]]
 
 
@@ -426,14 +425,19 @@ class RunningNode:
 
     async def list(self, condition: str = "") -> list[dict[str, Any]]:
         """The instances that this node knows, for which a condition like `status = 'failed'` holds."""
-        holds = where(condition, self.node.attributes)
+        listing = self.node.listing
+        holds = where(condition, listing.attributes)
         rows: list[dict[str, Any]] = []
-        for number, (field, row) in enumerate(self.node.rows(equalities(condition)), 1):
-            if holds(field):
-                rows.append(row())
-            if number % LISTED_AT_ONCE == 0:
+        for number, (instance, field) in enumerate(listing.fields(equalities(condition)), 1):
+            if holds(field) and (row := listing.row(instance)) is not None:
+                rows.append(row)
+            if number % LOOKED_AT_AT_ONCE == 0:
                 await asyncio.sleep(0)
         return rows
+
+    async def page(self, wanted: Wanted) -> dict[str, Any]:
+        """Some of them, so that an answer stays small however many there are; see pages.py."""
+        return await page(self.node.listing, wanted)
 
     def history(self, instance: str) -> dict[str, Any]:
         """All groups and actions of an instance so far: views, masters, ids of interactions, times."""

@@ -12,38 +12,50 @@ from typing import Any, Final
 
 import msgspec
 
+from unerring.app.listed import counted, furthest, having, latest_first, one_page, summed
 from unerring.app.process_audit import states_in
 from unerring.model import CallerError, LogError, NetworkError, ProcessError, UnerringError, verified_json
-from unerring.processes import FINAL, State, Status, history_of
-from unerring.runtime import PLACES, SUFFIX, Command, Places, ask_node, find, node_sockets, node_statuses
+from unerring.processes import State, history_of, status_of
+from unerring.runtime import (
+    PAGE_MAX,
+    PLACES,
+    SUFFIX,
+    Command,
+    Places,
+    ask_node,
+    find,
+    listens,
+    node_sockets,
+    node_statuses,
+)
 
 ASK_S: Final = 5.0
 NODE_SILENT_S: Final = 5.0
 """A node writes what it does twice a second; one that has not done so for that long hangs."""
 PAUSE_S_MIN: Final = 0.4
 PAUSE_PER_S: Final = 10.0
-"""A list that took a second is asked for again after so many: watching must not slow the watched down."""
+"""What took a second is asked for again after so many: watching must not slow the watched down."""
+REACH_MAX: Final = PAGE_MAX
+"""Instances that the page can be scrolled through."""
 
 
 class Instances:
-    """All instances that the nodes of a folder know, each once, as the node tells it that knows most."""
+    """The instances that the nodes of a folder know, each once, as the node tells it that knows most."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._known: dict[str, dict[str, Any]] = {}
-        self._counted: dict[str, dict[str, Any]] | None = None
-        self._counts: dict[str, Any] = {}
-        self._order: list[dict[str, Any]] = []
+        self._counts = summed((), {}, 0)
         self._source = "none"
         self._due_s = 0.0
+        self._disk_due_s = 0.0
         self._read: tuple[tuple[str, int, int], ...] = ()
         self._states: dict[str, State] = {}
+        self._rows: list[dict[str, Any]] = []
+        """Those of the databases, for people; read while no node runs."""
 
     def look(self) -> dict[str, Any]:
         """Nodes, and counts of instances."""
         self.refresh()
-        if self._counted is not self._known:  # they are many: counted once, listed once
-            self._counts, self._order, self._counted = _counts(self._known), _order(self._known), self._known
         return {"nodes": list(self.nodes()), "source": self._source, **self._counts}
 
     def nodes(self) -> Iterator[dict[str, Any]]:
@@ -64,27 +76,46 @@ class Instances:
             return sorted({path.stem for path in [*node_sockets(self.folder), *self.folder.glob("*.db")]})
 
     def refresh(self) -> None:
-        """Ask for the lists again, if it is time to."""
+        """Ask for the counts again, if it is time to."""
         began_s = time.monotonic()
         if began_s < self._due_s:
             return
-        answers = self._ask_all(Command("list"))
+        answers = self._ask_all(Command("counts"))
         self._answering = frozenset(answers)
+        self._due_s = time.monotonic() + max(PAUSE_S_MIN, PAUSE_PER_S * (time.monotonic() - began_s))
         if answers:
-            known: dict[str, dict[str, Any]] = {}
-            for outline in (outline for answer in answers.values() for outline in answer):
-                best = known.get(outline["instance"])
-                if best is None or furthest(outline) > furthest(best):
-                    known[outline["instance"]] = outline
-            self._known, self._source = known, "nodes"
-        else:
+            self._counts, self._source = counted(answers.values()), "nodes"
+        elif not self._some_run() and time.monotonic() >= self._disk_due_s:
+            began_s = time.monotonic()
             self._take_from_disk()
-        took_s = time.monotonic() - began_s
-        self._due_s = time.monotonic() + max(PAUSE_S_MIN, PAUSE_PER_S * took_s if answers else 0.0)
+            self._disk_due_s = time.monotonic() + PAUSE_PER_S * (time.monotonic() - began_s)
 
-    def list(self) -> list[dict[str, Any]]:
-        """The instances as of the last `look`: open ones first, then the latest."""
-        return self._order
+    def _some_run(self) -> bool:
+        """Whether some node runs, though none answers now: it will, and its database is better left alone."""
+        if any(find(self.folder, name) is not None for name in self._names()):
+            return True
+        return any(listens(path) for path in node_sockets(self.folder))
+
+    def page(self, first: int, count: int, text: str = "", status: str = "", process: str = "") -> dict[str, Any]:
+        """Some of the instances, for people: open ones first, then the latest. Of very many only the first ones are
+        reached so; whoever wants another one names more of it."""
+        reach = min(first + count, REACH_MAX)
+        condition = having(status=status, process=process)
+        wanted = Command("page", where=condition, find=text, limit=max(reach, 1), latest=True)
+        answers = self._ask_all(wanted) if self._source == "nodes" else {}
+        if answers:
+            rows = one_page(list(answers.values()), reach, latest_first)["rows"]
+            matching = len(rows) if text else min(self._count(status, process), REACH_MAX)
+        else:
+            rows = [one for one in self._rows if status in ("", one["status"]) and process in ("", one["process"])]
+            rows = [one for one in rows if text.casefold() in f"{one['instance']} {one['reason']}".casefold()]
+            matching = len(rows)
+        return {"total": self._counts["instances"], "matching": matching, "items": rows[first : first + count]}
+
+    def _count(self, status: str, process: str) -> int:
+        by_process = self._counts["by_process"].items()
+        chosen = [counts for name, counts in by_process if process in ("", name)]
+        return sum(sum(counts.values()) if not status else counts.get(status, 0) for counts in chosen)
 
     def show(self, instance: str) -> dict[str, Any]:
         """One instance: what each of its replicas knows, and its history."""
@@ -128,8 +159,9 @@ class Instances:
     def _take_from_disk(self) -> None:
         before = self._states
         self._read_databases()
-        if self._states is not before or self._source == "nodes" or not self._known:
-            self._known = {name: _outline(state) for name, state in self._states.items()}
+        if self._states is not before or self._source == "nodes":
+            self._rows = sorted(map(_outline, self._states.values()), key=latest_first)
+            self._counts = summed(({**row, "count": 1} for row in self._rows), {}, 0)
         self._source = "disk" if self._read else "none"
 
     def _read_databases(self) -> None:
@@ -154,31 +186,6 @@ class Instances:
         return {"now": now, "history": history_of(state), "replicas": []}
 
 
-def _counts(known: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    by_process: dict[str, dict[str, int]] = {}
-    waiting: dict[str, int] = {}
-    for outline in known.values():
-        for service in outline.get("unanswered", ()):
-            waiting[service] = waiting.get(service, 0) + 1
-        counts = by_process.setdefault(outline["process"], {})
-        counts[outline["status"]] = counts.get(outline["status"], 0) + 1
-    return {
-        "instances": len(known),
-        "open": sum(outline["status"] not in FINAL for outline in known.values()),
-        "held": sum(outline["status"] == "held" for outline in known.values()),
-        "waiting": dict(sorted(waiting.items())),
-        "stuck": sum(bool(outline.get("stuck")) or outline["status"] == "parked" for outline in known.values()),
-        "by_process": by_process,
-    }
-
-
-def _order(known: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    return sorted(
-        known.values(),
-        key=lambda outline: (outline["status"] in FINAL, -outline.get("ended_us", 0), outline["instance"]),
-    )
-
-
 def _copied_states(path: Path) -> list[tuple[State, bool]]:
     """A node's database belongs to its node, which may come back any moment: what is read is a copy."""
     with tempfile.TemporaryDirectory(prefix="unerring-status-") as scratch:
@@ -197,18 +204,9 @@ def _outline(state: State) -> dict[str, Any]:
         "instance": state.instance,
         "process": state.process,
         "version": state.version,
-        "status": "held" if state.held and state.status == Status.RUNNING else state.status,
+        "status": status_of(state),
         "reason": state.reason or state.held,
         "view": state.executed_in,
         "group": state.group,
     }
     return outline | ({"ended_us": state.lineage[-1].at_us} if state.final and state.lineage else {})
-
-
-def furthest(outline: dict[str, Any]) -> tuple[bool, int, int, bool]:
-    return (
-        "ended_us" in outline,
-        outline.get("view", -1),
-        outline.get("group", -1),
-        outline.get("role") in ("master", "planner"),
-    )
