@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -9,8 +10,12 @@ import pytest
 
 from unerring import Process, Rehearsal, Service
 from unerring.app import bounded, failovers_of_run
+from unerring.app.forgetting import USUAL, kept_at_least, note_kept
+from unerring.app.process_audit import known_in
+from unerring.cli import main
+from unerring.cli._address import naming_at
 from unerring.model import MILLISECOND_US, CallerError, ConfigError
-from unerring.processes import ProcessesConfig, State, explain, group_at
+from unerring.processes import Choice, ProcessesConfig, State, explain, group_at
 from unerring.processes.grouping import Grouping
 from unerring.processes.messages import Step, Taken
 from unerring.processes.naming import nearest
@@ -20,6 +25,16 @@ from unerring.runtime import ClusterShape, NodeCluster
 class Order(msgspec.Struct):
     item: str = ""
     items: list[str] = []
+
+
+single = Process("single", state=Order)
+
+
+@single.action()
+async def nothing(item: str) -> None: ...
+
+
+single.flow(nothing)
 
 
 def shop() -> Process:
@@ -34,8 +49,17 @@ def shop() -> Process:
     return process.flow(process.each("items", [ask, tell], item="item"))
 
 
-@pytest.mark.parametrize("naming", ["rotate", "nearest", "idle"])
-def test_whoever_is_named_the_effects_are_those_of_one_execution(naming: str) -> None:
+def last_of_all(process: str, actions: tuple[str, ...], led: Mapping[str, int]) -> str:
+    return max(led)
+
+
+def by_work(process: str, actions: tuple[str, ...], led: Mapping[str, int]) -> str:
+    assert process == "shop"
+    return max(led) if "ask" in actions else min(led)
+
+
+@pytest.mark.parametrize("naming", ["rotate", "nearest", "idle", by_work])
+def test_whoever_is_named_the_effects_are_those_of_one_execution(naming: str | Choice) -> None:
     config = ProcessesConfig(tick_us=10 * MILLISECOND_US, naming=naming)
     stage = Rehearsal(shop(), {"mail": dict.fromkeys(("ask", "tell"), lambda item: None)}, config=config)
     stage.start("o", items=list("abcd"))
@@ -63,6 +87,58 @@ def test_the_nearest_is_the_one_that_the_service_answered_soonest() -> None:
 def test_another_choice_is_refused() -> None:
     with pytest.raises(ConfigError, match="naming is 'loudest'; it must be one of 'self', 'rotate', 'nearest', 'idle'"):
         ProcessesConfig(naming="loudest")
+
+
+def test_a_choice_that_fails_leaves_the_group_with_its_planner() -> None:
+    def nobody(process: str, actions: tuple[str, ...], led: Mapping[str, int]) -> str:
+        return "nobody" if "ask" in actions else led["nobody"]  # type: ignore[return-value]
+
+    for naming, several in ((nobody, False), (last_of_all, True)):
+        config = ProcessesConfig(tick_us=10 * MILLISECOND_US, naming=naming)
+        stage = Rehearsal(shop(), {"mail": dict.fromkeys(("ask", "tell"), lambda item: None)}, config=config)
+        for name in "abc":
+            stage.start(name, items=list("ab"))
+        histories = [stage.finish(name).history["groups"] for name in "abc"]
+        acting = [group["master"] for groups in histories for group in groups if group["actions"]]
+        assert (len(set(acting)) == 1) is several, acting
+        stage.check()
+
+
+def test_nodes_get_the_naming_and_the_bound_of_their_run(tmp_path: Path) -> None:
+    shape = ClusterShape(f=0, naming="tests.processes.test_naming:by_work", finished_max=7)
+    command = NodeCluster(["shop:shop"], tmp_path, shape, {}, print).command("n0")
+    at = command.index("--naming")
+    assert command[at : at + 4] == ["--naming", "tests.processes.test_naming:by_work", "--finished-max", "7"]
+    with pytest.raises(ConfigError, match="naming is 'loudest'"):
+        ClusterShape(naming="loudest")
+    with pytest.raises(ConfigError, match="finished_max"):
+        ClusterShape(finished_max=0)
+    assert naming_at(f"{__name__}:by_work") is by_work
+    assert naming_at("idle") == "idle"
+    with pytest.raises(CallerError, match="name a function of"):
+        naming_at(f"{__name__}:USUAL")
+
+
+def test_a_node_runs_with_the_naming_and_the_bound_that_it_is_given(tmp_path: Path) -> None:
+    """The audit takes what is gone for forgotten only where a node kept so few."""
+    assert kept_at_least(tmp_path) == USUAL
+    for number in range(3):
+        command = [
+            "node",
+            "tests.processes.test_naming:single",
+            "--data",
+            str(tmp_path),
+            "--start",
+            f"single=s{number}",
+        ]
+        with pytest.raises(SystemExit) as ended:
+            main([*command, "--naming", f"{__name__}:by_work", "--finished-max", "2"])
+        assert not ended.value.code
+    assert kept_at_least(tmp_path) == 2
+    note_kept(USUAL, tmp_path, "node")
+    assert kept_at_least(tmp_path) == 2, "what was forgotten does not come back"
+    known = known_in(tmp_path)
+    assert (sorted(known.decided), known.forgets) == (["s1", "s2"], True)
 
 
 def test_a_threshold_is_another_version_and_the_last_one_is_for_new_instances() -> None:

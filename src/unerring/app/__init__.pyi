@@ -34,6 +34,7 @@ from .duckdb_tables import DuckTables as DuckTables
 from .erasing import Erased as Erased, erase_key as erase_key
 from .feeds import Feeds as Feeds, check_channels as check_channels
 from .folder import address_in as address_in, check_run as check_run, remember as remember
+from .forgetting import USUAL as USUAL, note_kept as note_kept
 from .learned import (
     bounded as bounded,
     costs_of_run as costs_of_run,

@@ -13,6 +13,7 @@ import msgspec
 from unerring.app.planning import PlacementOptions
 from unerring.correlation import CorrelationConfig
 from unerring.model import SECOND_US, CallerError, ConfigError, to_duration_us
+from unerring.processes import ProcessesConfig
 
 if TYPE_CHECKING:
     from unerring.pipeline import SparkConfig
@@ -104,6 +105,10 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     costs: Path | None = None
     failover_us: int = 0
     """How long an instance of a process may stand still when a master is lost; 0: as each process says."""
+    naming: str = "self"
+    """Who is named master of a process's next group."""
+    finished_max: int = ProcessesConfig().finished_max
+    """Ended instances of processes that each node keeps."""
     signing_key: Path | None = None
     """The file of the key that signs the log's roots."""
     root_every: str = "10m"

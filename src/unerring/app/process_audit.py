@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from unerring.app.forgetting import USUAL, kept_at_least
 from unerring.audit import (
     Acted,
     Did,
@@ -39,7 +40,6 @@ from unerring.processes import (
     Outline,
     Pages,
     Process,
-    ProcessesConfig,
     State,
     children_used,
     family,
@@ -47,8 +47,6 @@ from unerring.processes import (
 )
 from unerring.runtime import FLOW, JOURNAL, Line, SqliteStorage
 
-KEPT_MAX: Final = ProcessesConfig().finished_max
-"""A node forgets the oldest of more instances that have ended."""
 UNDO_MARK: Final = "~"
 """Ends the id of an interaction that undoes another."""
 
@@ -81,13 +79,15 @@ class Known(msgspec.Struct):
     """Instances, and by how many nodes they are."""
     outlined: dict[str, Outline] = {}
     """Instances whose history no node here has, but the outcome: it lost its disk, and was told by others."""
+    kept: int = USUAL
+    """Ended instances that a node keeps."""
     forgets: bool = False
     """Some node has as many ended instances as it keeps: older ones may be forgotten."""
 
 
 def known_in(folder: Path) -> Known:
     """All instances of a run that has stopped (its databases belong to its nodes while they run)."""
-    known = Known({}, {})
+    known = Known({}, {}, kept=kept_at_least(folder))
     for database in sorted(folder.glob("*.db")):
         over = 0
         for state, ended in states_in(database):
@@ -95,7 +95,7 @@ def known_in(folder: Path) -> Known:
             known.decided.setdefault(state.instance, {})[database.stem] = state
             known.settled[state.instance] = known.settled.get(state.instance, 0) + ended
         known.outlined |= _outlines_in(database)
-        known.forgets = known.forgets or over >= KEPT_MAX
+        known.forgets = known.forgets or over >= known.kept
     known.outlined = {name: outline for name, outline in known.outlined.items() if name not in known.decided}
     return known
 

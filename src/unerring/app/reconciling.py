@@ -12,7 +12,7 @@ import msgspec
 from unerring.app.application import App
 from unerring.app.counted_reactions import CountedReaction, counted_reactions
 from unerring.app.place import Where, place_of
-from unerring.app.process_audit import KEPT_MAX, known_in
+from unerring.app.process_audit import known_in
 from unerring.audit import Begun, Starts, Violation, Wanted, check_starts, moment
 from unerring.log import Chain, EventLog, Positions, Quarantine, Reason
 from unerring.model import BEFORE_ALL, TIME_MAX, TIME_MIN, Stamp
@@ -59,7 +59,7 @@ def reconcile(app: App, where: Where, through_us: int = TIME_MAX) -> Line:
         wanted = () if chain is None else _wanted(one, log, chain, position, through_us, begun)
         starts = check_starts(wanted, begun, known.forgets)
         violations += starts.violations
-        notes += _notes(one, starts, known.forgets)
+        notes += _notes(one, starts, known.kept if known.forgets else 0)
     return Line(tuple(violations), tuple(notes))
 
 
@@ -120,7 +120,7 @@ def _wanted(
             )
 
 
-def _notes(counted: CountedReaction, starts: Starts, forgets: bool) -> Iterator[str]:
+def _notes(counted: CountedReaction, starts: Starts, kept: int) -> Iterator[str]:
     who = f"{counted.reaction.situation} starts {counted.reaction.process}"
     if starts.waiting and counted.goes_on:
         yield f"{who}: {starts.waiting:,} situations are still to be acted on, when the run continues"
@@ -128,5 +128,5 @@ def _notes(counted: CountedReaction, starts: Starts, forgets: bool) -> Iterator[
         yield f"{who}: {starts.waiting:,} situations were still to be acted on when that ended, and start none"
     if starts.aside:
         yield f"{who}: {starts.aside:,} situations could start none, and are in quarantine with the reason"
-    if forgets and starts.missing:
-        yield f"{who}: {starts.missing:,} have no instance; nodes forget the oldest of {KEPT_MAX:,} that have ended"
+    if kept and starts.missing:
+        yield f"{who}: {starts.missing:,} have no instance; nodes forget the oldest of {kept:,} that have ended"

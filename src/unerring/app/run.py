@@ -175,6 +175,8 @@ def run_of(
             hosts=tuple(over.items()),
             here=options.here,
             large=join(place.address, LARGE) if apart else "",
+            naming=options.naming,
+            finished_max=options.finished_max,
         )
         turn = turn_of(1, list(placed_nodes(f, list(over)).values()))
         reactions = Acting(address, app, f, place, say, shape, options.costs, parts, options.failover_us, turn)

@@ -9,9 +9,9 @@ from unerring.app import find as load
 from unerring.model import CallerError
 
 if TYPE_CHECKING:
-    from unerring.processes import Process
+    from unerring.processes import Choice, Process
 
-__all__ = ["counts", "load", "pairs", "versions_at"]
+__all__ = ["counts", "load", "naming_at", "pairs", "versions_at"]
 
 
 def versions_at(addresses: Sequence[str]) -> list[Process]:
@@ -31,6 +31,17 @@ def versions_at(addresses: Sequence[str]) -> list[Process]:
                 f"{address} is {type(target).__name__}, not a process; name a Process, or what its flow(...) returned"
             )
     return versions
+
+
+def naming_at(text: str) -> str | Choice:
+    """What `--naming` says: one of the known ways, or a function of the user's own."""
+    if ":" not in text:
+        return text
+    choice = load(text)
+    if not callable(choice):
+        raise CallerError(f"{text} is {type(choice).__name__}; name a function of (process, actions, led)")
+    found: Choice = choice
+    return found
 
 
 def pairs(given: Sequence[str] | None) -> dict[str, str]:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 import typer
 
-from unerring.cli._address import pairs, versions_at
+from unerring.cli._address import naming_at, pairs, versions_at
 from unerring.cli._place import HERE, HostFolder
 from unerring.model import CallerError, Report, to_duration_us
 
 if TYPE_CHECKING:
+    from unerring.processes import ProcessesConfig
     from unerring.runtime import LinksConfig
 
 ROUND_S: Final = 1.0
@@ -25,7 +26,13 @@ ROUND_S: Final = 1.0
 REPLY_BYTES_MAX: Final = 1 << 20
 LARGE_BYTES_MAX: Final = 256 << 20
 """Of a service's reply; the second where processes have large values."""
-LOGGED: Final = ("process.unknown_outcome", "process.unreached_outcome", "process.no_service", "process.too_large")
+LOGGED: Final = (
+    "process.unknown_outcome",
+    "process.unreached_outcome",
+    "process.no_service",
+    "process.too_large",
+    "process.naming_failed",
+)
 """Reports that go into the node's log, besides those of the timeline."""
 
 
@@ -55,6 +62,15 @@ def command(
     also_failover: Annotated[
         list[str] | None, typer.Option(help="Such times that open instances were started with; once for each.")
     ] = None,
+    naming: Annotated[
+        str,
+        typer.Option(
+            help="Who executes the next group: self, rotate, nearest, idle, or module:function.", show_default=False
+        ),
+    ] = "self",
+    finished_max: Annotated[
+        int | None, typer.Option(min=1, help="Ended instances that a node keeps; the oldest go first.")
+    ] = None,
     metrics_port: Annotated[
         int | None, typer.Option(help="Serve /metrics for Prometheus, /healthz and /readyz on this port.")
     ] = None,
@@ -70,26 +86,31 @@ def command(
     ] = "",
 ) -> None:
     """Run a process node until Ctrl-C. With three nodes that name each other, f = 1; alone, f = 0."""
-    from unerring.app import bounded, place_of, priced
+    from unerring.app import bounded, note_kept, place_of, priced
+    from unerring.processes import ProcessesConfig
 
     versions = priced(versions_at(processes), costs, also_costs or ())
     thresholds = [to_duration_us(time) for time in also_failover or ()]
+    usual = ProcessesConfig()
+    config = ProcessesConfig(naming=naming_at(naming), finished_max=finished_max or usual.finished_max)
     versions = bounded(versions, to_duration_us(failover) if failover else 0, thresholds)
     folder = place_of(data).scratch
     folder.mkdir(parents=True, exist_ok=True)
+    note_kept(config.finished_max, folder, name)
     from unerring.runtime import LinksConfig, collect_seldom
 
     collect_seldom()
     trust = LinksConfig(tls=tls, policy=policy, secret=secret_file)
     asked_at = None if metrics_port is None else (metrics_host, metrics_port)
-    asyncio.run(_run(versions, name, listen, pairs(peer), pairs(service), folder, trust, start, given, large, asked_at))
+    links = (listen, pairs(peer))
+    asyncio.run(_run(versions, name, links, config, pairs(service), folder, trust, start, given, large, asked_at))
 
 
 async def _run(
     processes: list[Any],
     name: str,
-    listen: str,
-    peers: dict[str, str],
+    links: tuple[str, dict[str, str]],
+    config: ProcessesConfig,
     services: dict[str, str],
     data: Path,
     trust: LinksConfig,
@@ -122,6 +143,7 @@ async def _run(
 
     call_me(name)
     own_log.run, own_log.role = str(data), name
+    listen, peers = links
     bounds = ClusterBounds(f=len(peers) // 2)
     bytes_max = LARGE_BYTES_MAX if any(map(large_variables, processes)) else REPLY_BYTES_MAX
     node = RunningNode(
@@ -132,6 +154,7 @@ async def _run(
         peers=peers,
         listen_on=listen,
         bounds=bounds,
+        config=config,
         reports=Reports(happens),
         large=store_at(large) if large else None,
         links_config=msgspec.structs.replace(trust, frame_bytes_max=2 * bounds.state_bytes_max + (2 << 20)),

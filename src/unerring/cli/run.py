@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from unerring.cli._address import counts, load as find, pairs
+from unerring.cli._address import counts, load as find, naming_at, pairs
 from unerring.cli._place import HERE, Data, Scratch
 from unerring.model import CallerError, require, to_duration_us
 from unerring.runtime import ClusterShape, load_policy
@@ -90,6 +90,16 @@ def command(
     failover: Annotated[
         str, typer.Option(help="Processes: how long one may stand still when a master is lost, such as 1s (grouping).")
     ] = "",
+    naming: Annotated[
+        str,
+        typer.Option(
+            help="Processes: who executes the next group: self, rotate, nearest, idle, or module:function.",
+            show_default=False,
+        ),
+    ] = "self",
+    finished_max: Annotated[
+        int | None, typer.Option(min=1, help="Processes: Ended instances that a node keeps; the oldest go first.")
+    ] = None,
     durable: Annotated[
         bool, typer.Option("--durable", help="Live: replicas keep what they acknowledge on disk.")
     ] = False,
@@ -162,12 +172,21 @@ def command(
 
         ask_for(trace)
     certificates = str(Path(tls).absolute()) if tls else ""
+    naming_at(naming)  # says at once what is wrong with it
+    kept = finished_max or ClusterShape().finished_max
     failover_us = to_duration_us(failover) if failover else 0
     if policy is not None:
         load_policy(policy)  # says at once what is wrong with it, and in which line
     rights = str(policy.absolute()) if policy is not None else ""
     if _is_process(app):
-        shape = ClusterShape(f=1 if f is None else f, tls=certificates, tls_hours=tls_hours, policy=rights)
+        shape = ClusterShape(
+            f=1 if f is None else f,
+            tls=certificates,
+            tls_hours=tls_hours,
+            policy=rights,
+            naming=naming,
+            finished_max=kept,
+        )
         _run_nodes(app, shape, pairs(service), data, scratch, console, costs, failover_us)
         return
 
@@ -209,6 +228,8 @@ def command(
         evict_after=evict_after,
         costs=costs,
         failover_us=failover_us,
+        naming=naming,
+        finished_max=kept,
         signing_key=signing_key,
         root_every=root_every,
         on_store=not place.is_folder,

@@ -75,7 +75,7 @@ from unerring.processes.bpmn import (
 from unerring.processes.build import Process
 from unerring.processes.children import children_used
 from unerring.processes.commands import back, promised
-from unerring.processes.config import NAMINGS, ClusterBounds, ProcessesConfig
+from unerring.processes.config import NAMINGS, Choice, ClusterBounds, ProcessesConfig
 from unerring.processes.context import Context, replica_set
 from unerring.processes.costs import STREAM, VIEW_CHANGE, Cost, ProcessAction, read_costs, view_change_of, with_costs
 from unerring.processes.drawing import draw
@@ -174,6 +174,7 @@ __all__ = [
     "BackupLog",
     "Backups",
     "BpmnReport",
+    "Choice",
     "Clean",
     "ClusterBounds",
     "Context",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from unerring.model import MILLISECOND_US, SECOND_US, ClusterConfig, ConfigError, ProcessConfig, check
 
 NAMINGS: Final = ("self", "rotate", "nearest", "idle")
+Choice = Callable[[str, tuple[str, ...], Mapping[str, int]], str]
+"""A choice of one's own of the next master: from the process, the actions of the group, and the nodes that may execute
+it with the number of instances that each leads, the planner's own first. One of those nodes."""
 
 
 class ProcessesConfig(ProcessConfig, frozen=True):
@@ -58,9 +62,10 @@ class ProcessesConfig(ProcessConfig, frozen=True):
     """Open instances; more are not taken."""
     finished_max: int = 100_000
     """Outcomes kept for idempotent starts; the oldest go first."""
-    naming: str = "self"
+    naming: str | Choice = "self"
     """Who is named master of the next group: "self" keeps the planner, "rotate" goes round the replicas, "nearest" is
-    the one for which the next service answered soonest in this instance, "idle" the one that leads the fewest."""
+    the one for which the next service answered soonest in this instance, "idle" the one that leads the fewest; or a
+    function that chooses. Any replica may execute any group, so the choice decides who works, and nothing else."""
 
     def __post_init__(self) -> None:
         check(self, "tick_us", 100, SECOND_US)
@@ -75,9 +80,10 @@ class ProcessesConfig(ProcessConfig, frozen=True):
         check(self, "transfers_max", 1, 100_000)
         check(self, "transfer_us", self.tick_us, 600 * SECOND_US)
         check(self, "resend_us_max", self.resend_us, 600 * SECOND_US)
-        if self.naming not in NAMINGS:
+        check(self, "finished_max", 1, 100_000_000)
+        if not callable(self.naming) and self.naming not in NAMINGS:
             known = ", ".join(map(repr, NAMINGS))
-            raise ConfigError(f"ProcessesConfig.naming is {self.naming!r}; it must be one of {known}")
+            raise ConfigError(f"ProcessesConfig.naming is {self.naming!r}; it must be one of {known}, or a function")
 
 
 class ClusterBounds(ClusterConfig, frozen=True):

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from unerring.model import Address, invariant
 from unerring.processes.acceptor import Acceptor
+from unerring.processes.config import Choice
 from unerring.processes.context import Context, Shared, read
 from unerring.processes.graph import Graph
 from unerring.processes.grouping import Group as GroupPlan
@@ -25,10 +26,30 @@ def nearest(graph: Graph, state: State, group: GroupPlan, members: Sequence[Addr
     return min(members, key=lambda member: sum(times_us.get(member, [0])) / len(times_us.get(member, [0])))
 
 
+def led_by(shared: Shared, members: Sequence[Address]) -> dict[Address, int]:
+    """How many instances each leads, as far as is known here."""
+    return {one: len(shared.led if one == shared.me else shared.followed.get(one, ())) for one in members}
+
+
 def idlest(shared: Shared, members: Sequence[Address]) -> Address:
-    """The replica that leads the fewest instances, as far as is known here."""
-    led = {shared.me: len(shared.led)}
-    return min(members, key=lambda member: led.get(member, len(shared.followed.get(member, ()))))
+    """The replica that leads the fewest instances."""
+    led = led_by(shared, members)
+    return min(members, key=lambda member: led[member])
+
+
+def chosen(choice: Choice, context: Context, process: str, group: GroupPlan, members: Sequence[Address]) -> Address:
+    """The replica that a function names. If it fails, or names none of them, the planner keeps the group."""
+    led = {one.partition("/")[0]: count for one, count in led_by(context.shared, members).items()}
+    try:
+        name = choice(process, tuple(group.vertices), led)
+    except Exception as error:  # a user's function: an instance must not stand still for it
+        context.report("naming_failed", f"the choice of the next master raises {type(error).__name__}: {error}")
+        return context.me
+    for member in members:
+        if member.partition("/")[0] == name:
+            return member
+    context.report("naming_failed", f"the choice of the next master is {name!r}; it must be one of {', '.join(led)}")
+    return context.me
 
 
 class Slot:

@@ -18,7 +18,7 @@ from unerring.processes.grouping import Group
 from unerring.processes.inbox import Inbox
 from unerring.processes.master import Master
 from unerring.processes.messages import Mail, Name, Named, Reply, State, Status
-from unerring.processes.naming import Slot, idlest, nearest
+from unerring.processes.naming import Slot, chosen, idlest, nearest
 from unerring.processes.parent import Parent
 from unerring.processes.recovery import Recovery
 from unerring.processes.replication import Replication
@@ -246,6 +246,8 @@ class Planner:
         at = context.members.index(context.me)
         others = [*context.members[at + 1 :], *context.members[:at]]
         heard = [m for m in others if m != self._passed_over and not context.shared.hearing.silent(m, now)]
+        if callable(how):
+            return chosen(how, context, process.name, group, (context.me, *heard))
         if how == "nearest":
             return nearest(process.graph, state, group, (context.me, *heard))
         if how == "idle":

@@ -18,6 +18,7 @@ from typing import IO, Any, Final
 import msgspec
 
 from unerring.model import ANY_RUN, Actor, CallerError, ConfigError, ProcessConfig, check, protect_json, verified_json
+from unerring.processes import ProcessesConfig
 from unerring.runtime.certificates import CA_KEY, has_ca, make_certificates
 from unerring.runtime.live.placement import free_addresses
 from unerring.runtime.os_processes import Process, end_all, marked
@@ -69,10 +70,15 @@ class ClusterShape(ProcessConfig, frozen=True):
     here: str = ""
     large: str = ""
     """The store of large values, where the nodes have no folder in common."""
+    naming: str = "self"
+    """Who is named master of the next group: a way of `ProcessesConfig.naming`, or module:function."""
+    finished_max: int = ProcessesConfig().finished_max
+    """Ended instances that each node keeps."""
     restarts: RestartsConfig = RestartsConfig(pause_s_min=0.2, pause_s_max=10.0, well_s=50.0)
 
     def __post_init__(self) -> None:
         check(self, "f", 0, 16)
+        ProcessesConfig(naming="self" if ":" in self.naming else self.naming, finished_max=self.finished_max)
 
 
 class NodeCluster:
@@ -178,6 +184,7 @@ class NodeCluster:
             command += ["--large", self._shape.large]
         for service, url in self._services.items():
             command += ["--service", f"{service}={url}"]
+        command += ["--naming", self._shape.naming, "--finished-max", str(self._shape.finished_max)]
         if self._shape.tls:
             command += ["--tls", str(self._certificates(name))]
         if self._shape.policy:
