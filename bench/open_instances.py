@@ -26,6 +26,7 @@ from unerring.runtime import Embedded, SqliteStorage
 NODES = ("n0", "n1", "n2")
 SETTLE_S = 20.0
 """After a hundred thousand starts, until what followed them is over."""
+STARTED_AT_ONCE = 5_000
 FILLED_AT_ONCE = 10_000
 LOOKED_AT_A_S = 50_000
 """Instances: to count them takes a node's time, too."""
@@ -59,7 +60,7 @@ def opened(
         sizes, began = [memory_mib(trio)], time.perf_counter()
         before = _idle_cpu(trio, 1.0 if quick else 5.0)
         for part in range(2):
-            trio.ask("n0", {"burst": f"part{part}", "count": count // 2})
+            _start(trio, f"part{part}", count // 2, began)
             wait_open(trio, 10 + (part + 1) * count // 2)
             sizes.append(memory_mib(trio))
         yield figure(f"{name}.opened_s", time.perf_counter() - began, "s")
@@ -89,6 +90,14 @@ def ended(
     yield figure(f"{name}.query_without_index_ms", told["scan_ms"], "ms")
     yield figure(f"{name}.open_s", told["open_s"], "s")
     yield figure(f"{name}.mib", told["mib"], "MiB")
+
+
+def _start(trio: Any, name: str, count: int, began: float) -> None:
+    """In steps, so that whoever waits sees that it goes on."""
+    for at in range(0, count, STARTED_AT_ONCE):
+        trio.ask("n0", {"burst": f"{name}.{at}", "count": min(STARTED_AT_ONCE, count - at)})
+        done = min(at + STARTED_AT_ONCE, count)
+        sys.stderr.write(f"{name}: {done:,} of {count:,} started, {time.perf_counter() - began:.0f} s\n")
 
 
 class Repair(msgspec.Struct):

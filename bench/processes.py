@@ -75,8 +75,8 @@ def run(quick: bool = False, against: str = "", part: str = "") -> Iterator[dict
 def _parts() -> dict[str, Callable[..., Iterator[dict[str, Any]]]]:
     """By name, in the order in which they run."""
     many = _beside_this("open_instances.py")
-    limits = _beside_this("limits.py").figures
-    return {"actions": _actions, "open": many.opened, "history": many.ended, "burst": many.burst, "limits": limits}
+    beside = {"limits": _beside_this("limits.py").figures, "spent": _beside_this("spent.py").figures}
+    return {"actions": _actions, "open": many.opened, "history": many.ended, "burst": many.burst, **beside}
 
 
 def _beside_this(name: str) -> Any:
@@ -249,14 +249,18 @@ async def _node(name: str, folder: str, how: str, count: int, ports: dict[str, i
     here = f"127.0.0.1:{ports[name]}"
     journal = str(Path(folder) / "journal")
     grouping = {"alone": ALONE, "steps_tuned": ALONE, "steps_usual": Grouping()}.get(how, GROUPED)
+    watch = _beside_this("spent.py").Watch()
     path = Path(folder) / f"{name}.db"
+    disk = watch.storage(path) if how == "watched" else path
     usual = ProcessesConfig()
     config = {"usual": usual, "steps_usual": usual, "steps_tuned": QUICKEST}.get(how, CONFIG)
     beside = {service: Path(folder).parent / service for service in ("till", "steps")}
     services = {service: HttpService(at.read_text()) for service, at in beside.items() if at.exists()}
     processes = _processes(count, journal)
-    node = RunningNode(name, processes, path, services, peers=peers, listen_on=here, config=config, grouping=grouping)
+    node = RunningNode(name, processes, disk, services, peers=peers, listen_on=here, config=config, grouping=grouping)
     _say({"at": await node.open()})
+    if how == "watched":
+        watch.look_at(node)
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         command = json.loads(line)
@@ -277,6 +281,9 @@ async def _node(name: str, folder: str, how: str, count: int, ports: dict[str, i
         elif "role" in command:
             replica = node.node.instances.get(command["role"])
             _say({"leads": replica is not None and replica.leading, "linked": _linked(node)})
+        elif "watched" in command:
+            Path(command["watched"]).write_text(json.dumps(watch.told()))
+            _say({"watched": command["watched"]})
         elif "linked" in command:
             _say({"linked": _linked(node)})
 

@@ -70,7 +70,7 @@ def test_an_unknown_benchmark_or_option_is_answered_with_a_sentence() -> None:
     assert "benchmark dashboard has no --against" in ran.stderr
     ran = bench("processes", "--part", "open,pigeon")
     assert ran.returncode == 2
-    assert "has no part 'pigeon'; it has actions, open, history, burst, limits" in ran.stderr
+    assert "has no part 'pigeon'; it has actions, open, history, burst, limits, spent" in ran.stderr
 
 
 def test_a_part_of_a_benchmark_runs_alone() -> None:
@@ -78,6 +78,21 @@ def test_a_part_of_a_benchmark_runs_alone() -> None:
     assert ran.returncode == 0, ran.stderr
     figures = [json.loads(line)["figure"] for line in ran.stdout.splitlines()]
     assert {name.split(".")[0] for name in figures} == {"open_instances", "history"}
+
+
+def test_an_instance_s_time_is_spent_on_what_goes_on() -> None:
+    spent = _load("processes")._beside_this("spent.py").spent
+    spans = [("machine", 0, 10), ("commit", 10, 40), ("link", 35, 60), ("queue", 50, 55), ("timer", 80, 90)]
+    assert spent(spans, 0, 100) == {"machine": 20, "commit": 30, "link": 15, "queue": 5, "tick": 20, "turn": 10}
+    assert sum(spent(spans, 20, 70).values()) == 50
+    ran = bench("processes", "--part", "spent", "--quick", "--json")
+    assert ran.returncode == 0, ran.stderr
+    figures = {one["figure"]: one["value"] for one in map(json.loads, ran.stdout.splitlines())}
+    whole = figures.pop("spent.one_at_a_time_ms")
+    assert figures.pop("spent.commits") >= 2
+    assert figures.pop("spent.each_commit_ms") > 0
+    assert figures["spent.link_ms"] > 0
+    assert sum(figures.values()) == pytest.approx(whole)
 
 
 def test_growth_says_how_far_a_curve_is_from_a_line() -> None:
