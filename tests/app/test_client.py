@@ -204,6 +204,46 @@ def test_batches_say_first_whom_they_mean(folder: Path, capsys: pytest.CaptureFi
         assert batch("explode", *mine)[0] != 0
 
 
+def test_a_program_does_the_same_to_many(client: Client) -> None:
+    for number in range(7):
+        client.start("job", f"j{number}", machine=f"press-{number % 2}")
+    told: list[dict[str, Any]] = []
+    mine = "machine = 'press-1'"
+    rows = client.batch("cancel", mine, dry_run=True, limit=2, each=told.append)
+    assert rows == told == [{"instance": f"j{number}", "done": False, "why": ""} for number in (1, 3, 5)]
+    assert client.list("status = 'cancelled'") == []
+    assert [row["done"] for row in client.batch("cancel", mine, limit=2)] == [True] * 3
+    for number in (1, 3, 5):
+        assert client.wait(f"j{number}")["status"] == "cancelled"
+    assert client.batch("cancel", mine) == [], "nobody is left"
+    assert len(client.batch("hold", "process = 'job'", why="a holiday")) == 4
+    assert client.wait("j0")["reason"] == "a holiday"
+    assert len(client.batch("resume", "status = 'held'", process="job")) == 4
+    assert client.batch("resume", "machine = 'press-0'", process="another") == []
+    (moved,) = client.batch("move", "instance = 'j0'")
+    assert (moved["done"], "is of version" in moved["why"]) == (False, True)
+    assert len(client.batch("signal", "process = 'job'", channel="approval", payload=True, id="m")) == 4
+    assert client.result("j0")["approved"] is True
+    for more, why in (
+        ({"what": "explode", "where": mine}, "a batch cannot 'explode'"),
+        ({"what": "signal", "where": mine}, "needs a channel and an id"),
+        ({"what": "cancel", "where": " "}, "needs a condition"),
+        ({"what": "cancel", "where": mine, "limit": 0}, "it can have 1 to"),
+        ({"what": "cancel", "where": mine, "colour": "red"}, "cannot be asked for so"),
+    ):
+        with pytest.raises((CallerError, ProcessError), match=why):
+            client.batch(**more)  # type: ignore[arg-type]
+
+
+def test_a_batch_over_http_needs_the_token(folder: Path) -> None:
+    with serving(folder) as url, Client(url, TOKEN) as client, Client(url) as nobody:
+        client.start("job", "a", machine="press-1")
+        for dry_run in (True, False):
+            with pytest.raises(CallerError, match="needs the token"):
+                nobody.batch("cancel", "process = 'job'", dry_run=dry_run)
+        assert client.show("a")["status"] == "running"
+
+
 def test_conditions_on_instances() -> None:
     row = {"machine": "press-1", "count": 7, "status": "failed", "reason": None, "ok": True}
 

@@ -194,6 +194,13 @@ def test_an_instance_says_what_started_it_and_offers_nothing_once_it_has_ended(e
     assert page.inner_text(".cause").startswith("started by Standstill at ")
     assert page.locator(".steering").count() == 0
     assert page.locator(".waits").count() == 0
+    page.click(".cause a")
+    page.wait_for_selector("h2:has-text('Why Standstill?')")
+    assert page.url.endswith("#situations/Standstill/7/0")
+    (made,) = page.request.get(f"{ended.address}api/situations?count=1&streams=Standstill").json()["events"]
+    page.evaluate(f"() => {{ location.hash = 'situations/Standstill/{made['time_us']}/{made['ordinal']}'; }}")
+    page.click(".starts a")
+    page.wait_for_selector(f"h2:has-text('repair-Standstill-{made['time_us']}-{made['ordinal']}')")
 
 
 def test_an_open_instance_says_what_it_waits_for_and_takes_a_signal_and_a_cancel(tmp_path: Path, page: Any) -> None:

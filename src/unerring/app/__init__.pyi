@@ -10,8 +10,6 @@ from .backups import Backup as Backup
 from .capacity import Capacity as Capacity, Use as Use, errors as errors
 from .certifying import certify as certify, judged_root as judged_root
 from .client import (
-    BATCHES as BATCHES,
-    FINAL_STATUSES as FINAL_STATUSES,
     READS as READS,
     WAIT_S_MAX as WAIT_S_MAX,
     Client as Client,
@@ -33,7 +31,7 @@ from .doctor import ERROR as ERROR, Asked as Asked, Finding as Finding, examine 
 from .duckdb_tables import DuckTables as DuckTables
 from .erasing import Erased as Erased, erase_key as erase_key
 from .feeds import Feeds as Feeds, check_channels as check_channels
-from .folder import address_in as address_in, check_run as check_run, remember as remember
+from .folder import address_in as address_in, check_run as check_run, remember as remember, run_in as run_in
 from .forgetting import USUAL as USUAL, note_kept as note_kept
 from .learned import (
     bounded as bounded,
@@ -48,6 +46,7 @@ from .live_engine import LiveEngine as LiveEngine
 from .live_needs import needs_of as needs_of, retained_levels as retained_levels
 from .live_sealer import live_situations as live_situations
 from .live_upgrade import LiveUpgrade as LiveUpgrade
+from .many import BATCHES as BATCHES
 from .metrics import metrics_sender as metrics_sender
 from .new import make_app as make_app
 from .options import RunOptions as RunOptions
@@ -64,6 +63,7 @@ from .process_audit import (
     read_flow as read_flow,
 )
 from .process_export import ENDED as ENDED, export as export
+from .reactions import cause_of as cause_of
 from .recomputing import Recomputed as Recomputed, recompute as recompute
 from .reconciling import running_in as running_in
 from .resets import reset_producer as reset_producer

@@ -9,7 +9,7 @@ print(client.result("order-17"))
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,18 +18,15 @@ import msgspec
 
 from unerring.app.acting import PROCESSES
 from unerring.app.listed import all_pages, counted, each_once, furthest, latest_first, one_page
+from unerring.app.many import all_parts, carry_out, many_of
 from unerring.app.place import place_of
 from unerring.model import CallerError, InstanceFailed, NetworkError, ProcessError, UnerringError
-from unerring.processes import FINAL
 from unerring.runtime import Command, addresses_in, ask_node, node_sockets
 
 OVER: Final = ("held", "completed", "cancelled", "failed", "parked")
 """The statuses that a wait ends with."""
 READS: Final = ("list", "page", "counts", "show", "history", "query", "wait", "show-service")
 """What changes nothing."""
-BATCHES: Final = ("cancel", "retry", "hold", "resume", "move", "signal")
-"""What may be asked of many instances at once."""
-FINAL_STATUSES: Final = FINAL
 WAIT_S_MAX: Final = 20.0
 """A wait over HTTP is asked for again after so long: no proxy lets a request stay open for ever."""
 POLL_S: Final = 0.05
@@ -64,6 +61,8 @@ class Nodes:
 
     def call(self, do: str, **fields: Any) -> Any:
         """Do something, and return what came of it. CallerError: it cannot be asked for so."""
+        if do == "batch":
+            return carry_out(many_of(fields), self.call)
         within_s = fields.pop("within_s", WAIT_S_MAX)
         asked = _checked(do, fields)
         match do:
@@ -210,6 +209,21 @@ class Client:
         """Groups with views, masters and times; actions with their interaction ids."""
         record: dict[str, Any] = self._to.call("history", instance=instance)
         return record
+
+    def batch(
+        self, what: str, where: str, *, each: Callable[[dict[str, Any]], Any] = lambda row: None, **more: Any
+    ) -> list[dict[str, Any]]:
+        """Cancel, retry, hold, resume, move or signal all open instances for which a condition holds: each with
+        `instance`, `done`, and `why` not. `dry_run=True` only says which they are. `each` is told of one after the
+        other. A signal has a `channel`, a `payload` and an `id`; a move may have a `version`, a retry a `step`."""
+        fields = {"what": what, "where": where, **more}
+        if "payload" in fields:
+            fields["payload"] = msgspec.to_builtins(fields["payload"])
+        rows = []
+        for row in all_parts(lambda after: self._to.call("batch", **fields, after=after)):
+            each(row)
+            rows.append(row)
+        return rows
 
     def list(self, where: str = "", limit: int = 0) -> list[dict[str, Any]]:
         """The instances that the nodes know, open ones first; with `where`, those for which it holds. They are asked

@@ -6,9 +6,9 @@ same start, and a position is committed only when the start is on a majority of 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from unerring.model import CallerError, ColumnType, ConfigError, ProcessError, StreamSchema
+from unerring.model import CallerError, ColumnType, ConfigError, Event, ProcessError, StreamSchema
 from unerring.processes import Process, Reaction
 
 if TYPE_CHECKING:
@@ -102,3 +102,18 @@ def output_of(app: App, name: str) -> StreamSchema:
     if name not in known:
         raise CallerError(f"app {app.name} has no situation {name!r}; it has {', '.join(known)}")
     return known[name]
+
+
+def cause_of(app: App, instance: str) -> dict[str, Any] | None:
+    """The situation that started an instance; None: no reaction of this app did."""
+    for reaction in app.reactions:
+        stamp = reaction.stamp_of(instance)
+        if stamp is not None:
+            return {"stream": reaction.situation, "time": stamp.time, "ordinal": stamp.ordinal}
+    return None
+
+
+def started_by(app: App, situation: Event) -> list[dict[str, str]]:
+    """The instances that a situation starts."""
+    reactions = [reaction for reaction in app.reactions if reaction.situation == situation.stream]
+    return [{"process": one.process, "instance": one.instance(situation)} for one in reactions]

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from unerring.app.place import Where, place_of
+from unerring.app.reactions import started_by
 from unerring.audit import EVENTS_MAX, making
 from unerring.log import Chain, events_of
 from unerring.matching import Router, Row, window_of
@@ -123,6 +124,7 @@ class Why:
             "rule": plan.name,
             "kind": type(plan).__name__.removesuffix("Plan").lower(),
             "level": level.number,
+            "starts": started_by(self._app, situation),
             "complete": made is not None,
             "count": len(events),
             "made_of": [

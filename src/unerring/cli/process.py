@@ -89,8 +89,21 @@ def listing(
 
 @app.command("show")
 def show(instance: Instance, data: HostFolder = HERE) -> None:
-    """Show what the nodes know of an instance now."""
-    _print(_ask(data, "show", instance=instance))
+    """Show what the nodes know of an instance now, and the situation that started it."""
+    shown = _ask(data, "show", instance=instance)
+    cause = _cause(data, instance)
+    _print(shown | {"situation": cause} if cause is not None else shown)
+
+
+def _cause(data: str, instance: str) -> dict[str, Any] | None:
+    """None, too, where the run's app cannot be loaded: the rest is there without it."""
+    from unerring.app import cause_of, load, place_of, run_in
+
+    try:
+        remembered = run_in(place_of(data))
+        return None if remembered is None else cause_of(load(remembered.app), instance)
+    except UnerringError:
+        return None
 
 
 def _wait_in_words(wait: dict[str, Any]) -> str:
@@ -311,34 +324,24 @@ def batch(
 
     What was done already is not undone if one of them fails; run it again for the rest.
     """
-    from unerring.app import BATCHES, FINAL_STATUSES
+    from unerring.app import Client
 
-    if do not in BATCHES:
-        raise CallerError(f"a batch cannot {do!r}; it can {', '.join(BATCHES)}")
-    if do == "signal" and not (channel and id):
-        raise CallerError("a batch of signals needs --channel and --id, so that none gets it twice if it is repeated")
     message = {"channel": channel, "payload": _json(payload, Any), "id": id} if do == "signal" else {}
-    more = message | ({"version": version} if do == "move" else {})
-    nodes = _nodes(data)
-    chosen = [one["instance"] for one in nodes.call("list", where=where) if one["status"] not in FINAL_STATUSES]
-    failed = 0
-    for number, instance in enumerate(chosen, 1):
-        why = ""
-        try:
-            if not dry_run:
-                nodes.call(do, instance=instance, **more)
-        except UnerringError as error:
-            failed, why = failed + 1, str(error)
+    failed = number = 0
+
+    def tell(row: dict[str, Any]) -> None:
+        nonlocal failed, number
+        number, failed = number + 1, failed + bool(row["why"])
         if as_json:
-            _print({"instance": instance, "done": not dry_run and not why, "why": why})
-        elif dry_run or why:
-            typer.echo(f"{instance}  {why}".rstrip())
+            _print(row)
+        elif dry_run or row["why"]:
+            typer.echo(f"{row['instance']}  {row['why']}".rstrip())
         if number % 100 == 0:
-            typer.echo(f"{number} of {len(chosen)}, {failed} failed", err=True)
+            typer.echo(f"{number} so far, {failed} failed", err=True)
+
+    Client(data).batch(do, where, each=tell, dry_run=dry_run, version=version, **message)
     typer.echo(
-        f"{len(chosen)} instances would be asked to {do}"
-        if dry_run
-        else f"{len(chosen) - failed} done, {failed} failed",
+        f"{number} instances would be asked to {do}" if dry_run else f"{number - failed} done, {failed} failed",
         err=True,
     )
     raise typer.Exit(1 if failed else 0)

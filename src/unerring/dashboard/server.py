@@ -19,7 +19,18 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from unerring.app import PAGE, READS, WAIT_S_MAX, Nodes, RunStatus, Why, event_document, latest, prometheus
+from unerring.app import (
+    PAGE,
+    READS,
+    WAIT_S_MAX,
+    Nodes,
+    RunStatus,
+    Why,
+    cause_of,
+    event_document,
+    latest,
+    prometheus,
+)
 from unerring.dashboard import commands
 from unerring.dashboard.access import CHANGES_PER_S_MAX, OWNER, Access
 from unerring.dashboard.answers import HEADERS, Refused, body_of, in_json
@@ -37,6 +48,8 @@ from unerring.runtime import COMMAND_BYTES_MAX, REFUSED, timeline
 PAGE_MAX: Final = 500
 LOOKED_AT_MAX: Final = 20_000
 """Situations that one search looks at, backwards; the answer says where it stopped."""
+ABOUT_CHARS_MAX: Final = 1_000
+"""Of a command, in the timeline."""
 STREAMS_PER_HOLDER_MAX: Final = 30
 """Of one identity, and of all who showed none at one address: so many watch at once."""
 HOSTS: Final = ["127.0.0.1", "localhost", "[::1]"]
@@ -189,16 +202,8 @@ class Dashboard:
             **marked,
             "timeline": self.status.timeline.about(instance),
             "attributes": shown["now"].get("attributes"),
-            "situation": self._cause(instance),
+            "situation": cause_of(self.status.app, instance) if self.status.app is not None else None,
         }
-
-    def _cause(self, instance: str) -> dict[str, Any] | None:
-        """The situation that started it."""
-        for reaction in self.status.app.reactions if self.status.app is not None else ():
-            stamp = reaction.stamp_of(instance)
-            if stamp is not None:
-                return {"stream": reaction.situation, "time": stamp.time, "ordinal": stamp.ordinal}
-        return None
 
     def _process(self, name: str, version: str) -> Process | None:
         """A version of a process, or the one for new instances."""
@@ -258,7 +263,9 @@ class Dashboard:
             fields["within_s"] = min(max(within_s, 0.0), WAIT_S_MAX) if isinstance(within_s, int | float) else 0.0
         fields.pop("do", None)
         if who is not None:
-            about = f"{do} {fields.get('instance', '')}".strip()
+            dry = "a dry run of" if fields.get("dry_run") is True else ""
+            named = (str(fields.get(name, "")) for name in ("what", "instance", "where"))
+            about = " ".join(filter(None, (dry, do, *named)))[:ABOUT_CHARS_MAX]
             await asyncio.to_thread(self._entrance.audited, who, request, timeline.What.COMMANDED, about)
         nodes = Nodes(self.status.actions_folder)
         return {"value": await asyncio.to_thread(partial(nodes.call, do, **fields))}

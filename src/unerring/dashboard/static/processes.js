@@ -253,7 +253,7 @@ function detail() {
     h('p', { class: 'replica-line' },
       waiting(now) && h('span', { class: 'waits' }, 'waits for ', waiting(now)), keys(chosen.told) && h('span', { class: 'keys' }, keys(chosen.told)),
       now.parent && h('span', {}, 'child of ', h('a', { href: `#processes/${encodeURIComponent(now.parent)}` }, now.parent)),
-      chosen.told.situation && h('span', { class: 'cause' }, 'started by ', h('a', { href: '#situations' }, chosen.told.situation.stream), ` at ${wallTime(chosen.told.situation.time)}`)),
+      chosen.told.situation && h('span', { class: 'cause' }, 'started by ', h('a', { href: `#situations/${encodeURIComponent(chosen.told.situation.stream)}/${chosen.told.situation.time}/${chosen.told.situation.ordinal}` }, chosen.told.situation.stream), ` at ${wallTime(chosen.told.situation.time)}`)),
     steering(now),
     chosen.graph?.drawn ? [h('div', { own: true, key: `drawn ${chosen.graph.version}`, class: 'bpmn', id: 'bpmn-here', role: 'img', 'aria-label': `Drawn process ${now.process}` })] : chosen.graph?.vertices ? drawing(chosen.graph, chosen.told) : chosen.graph?.error ? h('p', { class: 'soft' }, chosen.graph.error) : null,
     chosen.graph?.drawn ? h('p', { class: 'legend soft' }, ['done', 'running', 'waiting', 'failed', 'undone'].map((name) => h('span', { key: name }, h('i', { class: `bpmn-box is-${name}` }), name))) : h('p', { class: 'legend soft' }, h('span', {}, h('i', { class: 'box read' }), 'reads'), h('span', {}, h('i', { class: 'box write' }), 'writes, can be undone'), h('span', {}, h('i', { class: 'box final' }), 'cannot be undone'), h('span', {}, h('i', { class: 'glyph good' }, '✓'), 'done'), h('span', {}, h('i', { class: 'glyph warn' }, '↺'), 'undone')),

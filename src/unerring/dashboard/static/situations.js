@@ -17,6 +17,7 @@ let ended = false;
 let loading = false;
 let lookedAt = null;
 let trail = []; // situations asked about, each a constituent of the one before
+let addressed = ''; // the address that was opened last
 let rows = null;
 
 const id = (event) => `${event.stream} ${event.time_us} ${event.ordinal}`;
@@ -105,7 +106,10 @@ function list() {
 
 export async function why(event, before) {
   trail = [...before, { event, answer: null }];
-  if (location.hash.startsWith('#situations')) history.replaceState(null, '', `#situations/${encodeURIComponent(event.stream)}/${event.time_us}/${event.ordinal}`);
+  if (location.hash.startsWith('#situations')) {
+    history.replaceState(null, '', `#situations/${encodeURIComponent(event.stream)}/${event.time_us}/${event.ordinal}`);
+    addressed = location.hash;
+  }
   changed();
   const query = new URLSearchParams({ stream: event.stream, time_us: event.time_us, ordinal: event.ordinal });
   const step = trail.at(-1);
@@ -158,6 +162,7 @@ export function answerPanel(close) {
           : answer.kind === 'window' ? `looked at ${answer.count === 1 ? 'this event' : `these ${count(answer.count)} events`}: all that its window held.${answer.count > answer.made_of.length ? ` ${count(answer.made_of.length)} of them are shown.` : ''}`
           : `needs ${answer.count === 1 ? 'exactly this event' : `exactly these ${count(answer.count)} events`}: take ${answer.count === 1 ? 'it' : 'one'} away, and the situation is gone.`
         : `builds on more than can be taken apart. These are the last ${count(answer.count)} events that it took before; the last of them decided.`),
+      answer.starts.length ? h('p', { class: 'starts' }, 'It starts ', answer.starts.map((one, at) => [at ? ', ' : '', h('a', { key: one.instance, href: `#processes/${encodeURIComponent(one.instance)}` }, one.instance)])) : null,
       lanes(answer),
       h('ol', { class: 'constituents' }, answer.made_of.map((one) => constituent(one, trail)), h('li', { key: 'it', class: 'it' }, h('div', { class: 'constituent' },
         h('span', { class: 'when mono' }, eventClock(event.time_us)), h('span', { class: 'tag target' }, event.stream), h('span', { class: 'pairs' }, summary(event))))),
@@ -177,7 +182,9 @@ function sampling() {
 // The address of a situation opens it, as pressing on it does.
 function openAddressed() {
   const [, stream, time, ordinal] = location.hash.slice(1).split('/').map(decodeURIComponent);
-  if (trail.length || !ordinal) return;
+  if (!ordinal || addressed === location.hash) return;
+  addressed = location.hash;
+  if (trail.length && id(trail.at(-1).event) === `${stream} ${time} ${ordinal}`) return;
   why({ stream, time_us: Number(time), ordinal: Number(ordinal), payload: {} }, []);
 }
 
@@ -211,6 +218,7 @@ export const situations = {
     rows.show(find || ended ? shown.length : Math.max(shown.length, Math.min(all, shown.length + 1)), (index) => shown[index], id);
   },
   leave() {
+    addressed = '';
     rows = null;
     held = [];
     ended = false;
