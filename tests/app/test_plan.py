@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.app.tree_app import app
+from tests.app.tree_app import app, higher
+from unerring.app import arrangements
 from unerring.app.live_cluster import make_cluster, topology_of
 from unerring.app.place import Place, place_of
 from unerring.app.plan_document import plan_of
 from unerring.app.planning import PlacementOptions
+from unerring.correlation import side_by_side
 from unerring.model import CallerError, ConfigError
 from unerring.runtime.live.placement import Facts, place
 
@@ -137,6 +139,40 @@ def test_the_first_host_of_a_run_on_a_store_decides(s3_bucket: str, tmp_path: Pa
     assert plan_of(app, 1, places[1], HOSTS, PlacementOptions()).begun
     with pytest.raises(ConfigError, match="belongs to a run on other hosts; give the same list, in the same order"):
         make_cluster(APP, 1, Place(address, tmp_path / "c"), hosts={"a": "127.0.0.1", "b": "127.0.0.2"})
+
+
+def steps_last(topology: Any, hosts: Any, facts: Any) -> dict[str, str]:
+    return (
+        {"Steps-1/0": hosts[-1], "Steps-1/1": hosts[0]} if "Steps-1" in {node.name for node in topology.nodes} else {}
+    )
+
+
+def steps_nowhere(topology: Any, hosts: Any, facts: Any) -> dict[str, str]:
+    return {"Steps-1/0": facts.loads["Steps"]} if "Steps-1" in {node.name for node in topology.nodes} else {}
+
+
+@pytest.mark.parametrize(
+    ("options", "steps", "says"),
+    [
+        (PlacementOptions(), "ab", ""),
+        (PlacementOptions(capacities={"a": "9"}), "ac", ""),
+        (PlacementOptions(latencies={"b:c": "9ms", "a:b": "9ms"}), "cb", ""),
+        (PlacementOptions(loads={"source_Reading": "9", "Rate": "1", "situations": "1"}), "ca", ""),
+        (PlacementOptions(strategy=f"{__name__}:steps_last"), "ca", ""),
+        (PlacementOptions(strategy=f"{__name__}:steps_nowhere"), "ab", "they are placed by load: KeyError('Steps')"),
+    ],
+)
+def test_nodes_that_come_in_flight_go_by_what_the_plan_went_by(
+    options: PlacementOptions, steps: str, says: str, s3_bucket: str, tmp_path: Path
+) -> None:
+    run, said = Place(f"{s3_bucket}/{tmp_path.name}", tmp_path / "a"), list[str]()
+    cluster = make_cluster("tests.app.tree_app:low", 1, run, hosts=HOSTS, placement=options)
+    both = side_by_side(cluster.topology, topology_of(higher, 1, everywhere=True), ["Rate", "Steps"], 1)
+    placed = arrangements.placed(run, cluster, both, said.append)
+    assert "".join(placed[f"Steps-1/{number}"] for number in (0, 1)) == steps
+    assert [placed[f"Rate-1/{number}"] for number in (0, 1)] == [cluster.hosts[f"Rate/{number}"] for number in (0, 1)]
+    assert all(says in one for one in said)
+    assert len(said) == bool(says)
 
 
 def test_the_command_shows_a_plan(tmp_path: Path) -> None:

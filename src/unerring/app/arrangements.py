@@ -6,15 +6,16 @@ when they look next, one that comes back, and one that comes with nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import msgspec
 
 from unerring.app.place import Place
+from unerring.app.planning import placed_in_flight
 from unerring.correlation import Topology, is_keeper, node_of
 from unerring.model import TIME_MIN, protect_json, verified_json
-from unerring.runtime import Cluster, Facts, place, process_names
+from unerring.runtime import Cluster, process_names
 
 FOLDER: Final = "arrangements"
 BESIDE: Final = "beside"
@@ -78,10 +79,11 @@ def agree(run: Place, step: str, cluster: Cluster) -> Cluster:
     return (agreed or proposed).applied(cluster)
 
 
-def placed(cluster: Cluster, topology: Topology) -> Mapping[str, str]:
+def placed(
+    run: Place, cluster: Cluster, topology: Topology, say: Callable[[str], Any] = lambda _: None
+) -> Mapping[str, str]:
     """The hosts of processes that come. Those of a node that takes over from another are where that one's are."""
-    hosts = list(dict.fromkeys(cluster.hosts.values()))
-    anew = place(topology, hosts, Facts())
+    anew = placed_in_flight(run, topology, list(dict.fromkeys(cluster.hosts.values())), say)
     before = {node.part or node.name: node for node in cluster.topology.nodes}
     found: dict[str, str] = {}
     for name in process_names(topology):

@@ -178,7 +178,7 @@ class LiveUpgrade:
             coming = [name for name in process_names(both) if name not in cluster.addresses]
             addresses = {**cluster.addresses, **free_addresses(coming)}
             return msgspec.structs.replace(cluster, topology=both, addresses=addresses, named=cluster.place)
-        hosts = arrangements.placed(cluster, both)
+        hosts = arrangements.placed(self._place, cluster, both, self._say)
         return msgspec.structs.replace(
             cluster,
             topology=both,

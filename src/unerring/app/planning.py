@@ -6,8 +6,8 @@ load that the log shows, may look different a minute later. In a folder every ho
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -60,6 +60,8 @@ class Planned(msgspec.Struct, frozen=True):
 
     hosts: dict[str, str]
     placed: dict[str, str]
+    options: PlacementOptions = PlacementOptions()
+    """What it goes by, also for nodes that come while the run goes on. Earlier releases did not keep it."""
 
 
 def written_plan(run: Place, topology: Topology) -> Planned | None:
@@ -84,7 +86,7 @@ def agreed(run: Place, topology: Topology, hosts: Mapping[str, str], options: Pl
     if planned is None:
         loads = {} if run.is_folder else loads_of(topology, run)
         placed = place(topology, list(hosts), options.facts(topology, loads), options.strategy_used())
-        planned = Planned(dict(hosts), placed)
+        planned = Planned(dict(hosts), placed, options)
         if not run.is_folder:
             run.store.create(_name(topology), protect_json(planned))
             planned = written_plan(run, topology) or planned  # perhaps another host's
@@ -95,6 +97,26 @@ def agreed(run: Place, topology: Topology, hosts: Mapping[str, str], options: Pl
             "replaced keeps its name and address"
         )
     return planned.placed
+
+
+def placed_in_flight(
+    run: Place, topology: Topology, hosts: Sequence[str], say: Callable[[str], Any] = lambda _: None
+) -> dict[str, str]:
+    """The host of every process, by what the run's plan goes by, where nodes come while it goes on. A node that takes
+    over from another has that one's load. A strategy that fails does not hold the others up."""
+    planned = plan_of(run)
+    options = PlacementOptions() if planned is None else planned.options
+    among = list(hosts) if planned is None else list(planned.hosts)
+    said = {node.name: options.loads.get(node.part or node.name, "") for node in topology.nodes}
+    options = msgspec.structs.replace(options, loads={node: load for node, load in said.items() if load})
+    facts = options.facts(topology, loads_of(topology, run))
+    try:
+        return place(topology, among, facts, options.strategy_used())
+    except Exception as error:  # a user's function may raise anything
+        if not options.strategy:
+            raise
+        say(f"--placement {options.strategy} cannot place the nodes that come, so they are placed by load: {error!r}")
+        return place(topology, among, facts)
 
 
 def _name(topology: Topology) -> str:
