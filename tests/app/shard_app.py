@@ -11,6 +11,9 @@ Rate = rule("Rate").on(Reading).window(trailing(40 * MILLISECOND_US)).on_change(
 Steps = rule("Steps").on(Rate).window(trailing(60 * MILLISECOND_US)).on_change("n").emit(n=fn.count())
 Total = rule("Total").on(Rate, Steps).key().window(trailing(20 * MILLISECOND_US)).on_change("n").emit(n=fn.count())
 
+rates = App("rates", rules=[Rate], streams=[Reading], buckets=8)
+"""One level of it, where each process costs time."""
+
 app = App("shards", rules=[Rate, Steps, Total], streams=[Reading], buckets=8)
 
 WiderRate = rule("Rate").on(Reading).window(trailing(65 * MILLISECOND_US)).on_change("n").emit(n=fn.count())

@@ -12,29 +12,32 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 
 from tests.app.live_tree import feed, perfect_run, read_status
-from tests.app.tree_app import Reading, low as app
+from tests.app.tree_app import Reading
 from tests.releases import importing
-from unerring.app import place_of
+from unerring.app import load, place_of
 from unerring.audit.strong_reliability import check_strong_reliability
 from unerring.log import LogWriter, events_of
 from unerring.model import TIME_MAX, Event, schema_of
 from unerring.runtime.live import cluster as clusters
 
 ADDRESS = "tests.app.tree_app:low"
-STREAMS = [schema.name for schema in app.outputs]
 PATIENCE_S = 400.0
+
+H = TypeVar("H", bound="StoreHosts")
 
 
 class StoreHosts:
     """`unerring run` on hosts a, b and c, with f = 1. Nobody has the log."""
 
-    def __init__(self, folder: Path, store: str, events: list[Event], *options: str) -> None:
+    def __init__(self, folder: Path, store: str, events: list[Event], *options: str, address: str = ADDRESS) -> None:
         self.folder = folder
+        self.address, self.app = address, load(address)
+        self.streams = [schema.name for schema in self.app.outputs]
         self.place = place_of(store, folder / "observer")
         self.events = events
         draw = random.SystemRandom()  # Ports are the same on all hosts, so addresses must be this run's own.
@@ -49,7 +52,7 @@ class StoreHosts:
         return self.folder / host
 
     def start(self, host: str) -> None:
-        command = [sys.executable, "-m", "unerring", "run", ADDRESS, "--engine", "live", "--f", "1", *self.options]
+        command = [sys.executable, "-m", "unerring", "run", self.address, "--engine", "live", "--f", "1", *self.options]
         command += ["--here", host, "--data", self.place.address, "--scratch", str(self.scratch(host))]
         environment = importing(self.sources[host]) if host in self.sources else None
         with (self.folder / f"{host}.log").open("ab") as log:
@@ -89,7 +92,7 @@ class StoreHosts:
         return time.monotonic()
 
     def begin(self) -> None:
-        self.writer = LogWriter(self.place.log, schema_of(Reading), None, app.buckets)
+        self.writer = LogWriter(self.place.log, schema_of(Reading), None, self.app.buckets)
         for host in "abc":
             self.start(host)
         self.until(lambda: all(self.has_begun(host) for host in "abc"))
@@ -116,7 +119,7 @@ class StoreHosts:
         feed(self.writer, self.events[first:last])
 
     def reached(self, through_us: int) -> bool:
-        return all(self.place.log.chain(stream).refresh() >= through_us for stream in STREAMS)
+        return all(self.place.log.chain(stream).refresh() >= through_us for stream in self.streams)
 
     def end(self) -> None:
         self.writer.end(0)
@@ -126,8 +129,8 @@ class StoreHosts:
     def violations(self) -> list[Any]:
         """What differs between the log and the reference system."""
         found = []
-        perfect = perfect_run(app, self.events)
-        for stream in STREAMS:
+        perfect = perfect_run(self.app, self.events)
+        for stream in self.streams:
             chain = self.place.log.chain(stream)
             sealed = list(events_of(chain.read(chain.base.from_us, chain.refresh()), chain.schema))
             wanted = [event for event in perfect if event.stream == stream]
@@ -143,13 +146,20 @@ class StoreHosts:
 
 
 @contextlib.contextmanager
-def store_hosts(
-    folder: Path, store: str, events: list[Event], *options: str, sources: dict[str, Path] | None = None
-) -> Iterator[StoreHosts]:
-    hosts = StoreHosts(folder, store, events, *options)
-    hosts.sources = sources or {}
+def begun(hosts: H) -> Iterator[H]:
+    """While they run."""
     try:
         hosts.begin()
         yield hosts
     finally:
         hosts.stop()
+
+
+@contextlib.contextmanager
+def store_hosts(
+    folder: Path, store: str, events: list[Event], *options: str, sources: dict[str, Path] | None = None
+) -> Iterator[StoreHosts]:
+    hosts = StoreHosts(folder, store, events, *options)
+    hosts.sources = sources or {}
+    with begun(hosts):
+        yield hosts
