@@ -5,23 +5,25 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import threading
+import time
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
 from tests.pipeline.worlds import advance, write
 from unerring import App, Embedded, Process, last, rule, step, stream
-from unerring.app import agree_on_upgrade, place_of
+from unerring.app import SparkEngine, agree_on_upgrade, place_of
 from unerring.app.acting import PROCESSES
 from unerring.app.counted_reactions import goes_on
 from unerring.app.demo.mutants import forget_instance
 from unerring.app.editions import number_of
 from unerring.app.process_audit import known_in
 from unerring.app.reconciling import Line as Audited, reconcile
-from unerring.app.upgrading import check_rules, edition_to_run, note_first
+from unerring.app.upgrading import check_rules, edition_to_run, note_first, pending_in
 from unerring.audit import moment
 from unerring.audit.line import ASKED, STARTED
 from unerring.log import EventLog, Positions, events_of
@@ -36,6 +38,7 @@ from unerring.model import (
     protect_json,
     schema_of,
 )
+from unerring.pipeline import SparkConfig
 from unerring.pipeline.agreements import Proposal, proposals
 from unerring.pipeline.beginnings import beginning
 from unerring.pipeline.states import partition_at
@@ -44,6 +47,9 @@ from unerring.processes import Reaction
 from unerring.processes.messages import State
 from unerring.processes.roster import HISTORY
 from unerring.runtime.storage import SqliteStorage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SECOND_US = 1_000_000
 
@@ -245,6 +251,33 @@ def test_reactions_alone_change_at_an_agreed_time(tmp_path: Path) -> None:
     assert reconcile(after, line.data) == Audited()
     assert number_of(line.place, before) == 0
     assert number_of(line.place, after) == number_of(line.place, plant(10)) == 1
+
+
+@pytest.mark.xdist_group("spark")
+def test_a_run_on_spark_lets_reactions_change_while_it_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    line, before, after = Line(tmp_path), plant(10, cool="peak"), plant(10, warn="peak")
+    line.run(before, 12)
+    running = SparkEngine(before, tmp_path, SparkConfig(), resident=True)
+    running.start(lambda text: None)
+    try:
+        under_way = agree_on_upgrade(line.place, "plant:app", after)
+        pause, until_s = threading.Event(), time.monotonic() + 240
+        while running.upgraded != "plant:app":
+            running._look_s = 0.0
+            running.check()
+            assert time.monotonic() < until_s
+            pause.wait(0.05)
+    finally:
+        running.stop()
+    with pytest.raises(ConfigError, match="run that app instead of plant"):
+        SparkEngine(before, tmp_path, SparkConfig())
+    SparkEngine(after, tmp_path, SparkConfig()).run_once(lambda text: None)
+    assert pending_in(line.place) is None
+    line.run(after, 24)
+    started = [name.split("-") for name in known_in(line.data / PROCESSES).decided]
+    assert {process for process, *_ in started} == {"cool", "warn"}
+    assert all((process == "cool") == (int(at) <= under_way.at_us) for process, _, at, _ in started)
+    assert reconcile(after, line.data) == Audited()
 
 
 def test_an_app_whose_reactions_an_upgrade_ended_comes_back_by_another_one(tmp_path: Path) -> None:
