@@ -51,8 +51,9 @@ def command(
 
     Up to one time, which is agreed on the run's store before anything changes, the old rules count; after it the new
     ones do. They read the log as far back as they look (`unerring explain` says how far), so that no open match is lost
-    and none is found twice. Rules that are the same go on as they are. A run that is going on takes the new rules over
-    by itself; one that is stopped is upgraded here, on Spark.
+    and none is found twice. Rules that are the same go on as they are. Reactions come, go and change at that time, too,
+    also where all rules are the same. A run that is going on takes the new app over by itself; one that is stopped is
+    upgraded here, on Spark.
 
     With --dry-run nothing is changed: the rules that are new, and those above them, run as if they had taken over at
     the beginning of the stretch that is compared. The report says, rule by rule, what was found and would not be, and
