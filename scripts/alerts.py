@@ -66,7 +66,7 @@ def buckets(metric: str, labels: str, below: float, a_minute: float = 60) -> Ser
 
 HEALTHY: Series = {
     'unerring_violations{of="situations"}': steady(0),
-    'unerring_channel_lost_total{stream="Reading"}': steady(0),
+    'unerring_quarantined_total{stream="Reading",reason="lost"}': steady(0),
     'unerring_quarantined_total{stream="Reading",reason="schema"}': steady(0),
     'unerring_process_up{process="hot/0"}': steady(1),
     'unerring_part_up{part="run"}': steady(1),
@@ -100,11 +100,10 @@ ALERTS = [
     ),
     Alert(
         "EventsDeclaredLost",
-        "increase(unerring_channel_lost_total[10m]) > 0",
+        'increase(unerring_quarantined_total{reason="lost"}[10m]) > 0',
         "A channel declared events lost: see the stream's quarantine, reason lost.",
         "a channel declares events lost",
-        {'unerring_channel_lost_total{stream="Reading"}': jumps(3)},
-        played=False,
+        {'unerring_quarantined_total{stream="Reading",reason="lost"}': jumps(3)},
     ),
     Alert(
         "EventsInQuarantine",
@@ -187,10 +186,9 @@ ALERTS = [
         "QueueFills",
         "unerring_queued > 10000",
         "A receiver does not acknowledge: start it again, or evict it.",
-        "a receiver takes and does not acknowledge",
+        "a receiver does not acknowledge for two minutes; where its disk hangs, `DiskHangs` fires for it before",
         {'unerring_queued{process="hot/0"}': turns(12, 20_000)},
         "2m",
-        played=False,
     ),
     Alert(
         "ServiceAway",
@@ -221,7 +219,6 @@ ALERTS = [
         "Processes of a run keep dying: see their log files.",
         "a process dies again and again",
         {"unerring_process_restarts_total": jumps(1)},
-        played=False,
     ),
     Alert(
         "SinkDown",
@@ -235,9 +232,8 @@ ALERTS = [
         "DiskHangs",
         "unerring_sync_hangs_seconds > 5",
         "A disk does not end a sync: everything that this process would acknowledge waits for it.",
-        "a disk takes nothing any more, and the status is on another one",
+        "a disk takes nothing any more of a live process, whose status is on another one",
         {'unerring_sync_hangs_seconds{process="n0"}': turns(0, 9)},
-        played=False,
     ),
     Alert(
         "DiskSlow",

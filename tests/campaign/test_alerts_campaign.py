@@ -12,7 +12,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,28 +28,7 @@ pytestmark = pytest.mark.timeout(1800)
 ROOT = Path(__file__).parents[2]
 APP = "tests.campaign.watched_app:app"
 UNERRING = [sys.executable, "-m", "unerring"]
-PRODUCER = """
-import sys, threading, time
-from tests.campaign import watched_app
-from unerring import Publisher
-kind, ended, late, number = getattr(watched_app, sys.argv[2]), threading.Event(), threading.Event(), 0
-bad, value = threading.Event(), 90 if sys.argv[2] == "Reading" else 1
-def listen():
-    for line in sys.stdin:
-        {"late\\n": late.set, "soon\\n": late.clear, "bad\\n": bad.set}[line]()
-    ended.set()
-threading.Thread(target=listen, daemon=True).start()
-held = []
-with Publisher(sys.argv[1], kind, watermark_every_us=None if sys.argv[2] == "Lamp" else 50_000) as out:
-    while not ended.wait(1 if sys.argv[2] == "Lamp" else 3):
-        number += 1
-        held.append((kind(f"press-{number}", "no number" if bad.is_set() else value), time.time_ns() // 1000))
-        bad.clear()
-        if not late.is_set() or held[-1][1] - held[0][1] > 40_000_000:  # as over a line that takes so long
-            for event, at_us in held:
-                out.publish(event, at=at_us)
-            held.clear()
-"""
+PRODUCER = [sys.executable, "-m", "tests.campaign.watched_producer"]
 SHIM = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -144,9 +123,7 @@ class Watched:
             "WATCHED_FANS": f"http://127.0.0.1:{self.fans.port}",
             "WATCHED_SINK": f"http://127.0.0.1:{self.alarm.port}/unsafe",
         }
-        self.producers = {
-            name: self.process(name, sys.executable, "-c", PRODUCER, url, name) for name, url in channels.items()
-        }
+        self.producers = {name: self.process(name, *PRODUCER, url, name) for name, url in channels.items()}
         self.run = self.start_run()
         until(lambda: (self.data / "run.json").exists(), "the run has a folder")
         port = free_port()
@@ -191,6 +168,11 @@ class Watched:
         pipe.write(f"{what}\n".encode())
         pipe.flush()
 
+    def fires(self, alert: str) -> None:
+        """Wait until it does, and no longer does."""
+        until(lambda: alert in self.firing(), f"{alert} fires")
+        until(lambda: alert not in self.firing(), f"{alert} ends")
+
     def stop(self, folder: Path, name: str, number: int) -> None:
         """A signal to a process of the run."""
         process = find(folder, name)
@@ -198,11 +180,14 @@ class Watched:
         os.kill(process.pid, number)
 
     def command(self, *words: str) -> None:
-        command = [*UNERRING, *words, "--data", str(self.data)]
+        self.judged(0, *words, "--data", str(self.data))
+
+    def judged(self, code: int, *words: str) -> None:
+        """A command that ends with this code."""
         done = subprocess.run(
-            command, env=self.environment, cwd=self.folder, capture_output=True, text=True, timeout=600
+            [*UNERRING, *words], env=self.environment, cwd=self.folder, capture_output=True, text=True, timeout=600
         )
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == code, done.stderr
 
     def get(self, url: str) -> str:
         try:
@@ -222,8 +207,9 @@ class Watched:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.stdin is not None:
-        process.stdin.close()
+    with suppress(BrokenPipeError):  # it ended by itself
+        if process.stdin is not None:
+            process.stdin.close()
     if process.poll() is None:
         process.send_signal(signal.SIGCONT)
         process.send_signal(signal.SIGTERM)
@@ -250,6 +236,7 @@ def quickened(rules: str) -> str:
     rules = re.sub(r"\[\d+m\]", "[30s]", rules)
     rules = rules.replace("input_wait_seconds > 30", "input_wait_seconds > 12")
     rules = rules.replace("watermark_age_seconds > 600", "watermark_age_seconds > 60")
+    rules = rules.replace("queued > 10000", "queued > 3000")
     return rules.replace("))) > 10\n", "))) > 20\n")  # this machine has other things to do, too
 
 
@@ -310,6 +297,22 @@ def hold(one: Watched) -> None:
     one.command("process", "hold", "vent-1")
 
 
+def kill_again_and_again(one: Watched) -> None:
+    """Each replica of a pair, and each node, in its turn: what they do goes on."""
+    turns = [(one.data / "live", name) for name in ("lit/1", "overheating/1", "unsafe/1")]
+    turns += [(one.data / "processes", name) for name in ("n1", "n2")]
+    for folder, name in turns * 2:
+        until(lambda folder=folder, name=name: find(folder, name), f"{name} is there")
+        one.stop(folder, name, signal.SIGKILL)
+
+
+def fill(one: Watched) -> None:
+    """Whoever writes the situations down acknowledges them when they are on its disk."""
+    slow(10_000, "situations/0")(one)
+    until(lambda: "DiskHangs" in one.firing(), "the disk hangs")
+    one.tell("Lamp", "burst")
+
+
 def kill_run(one: Watched) -> None:
     one.run.kill()
     one.run.wait()
@@ -364,6 +367,12 @@ FAILURES = [
     Failure("a service does not undo", {"ServiceAway", "StuckInstances"}, does_not_undo, undoes),
     Failure("a node's syncs take 0.3 s", {"DiskSlow"}, slow(0.3, "n1"), well),
     Failure("a node's sync does not end", {"ProcessDown"}, slow(10_000, "n1"), well),
+    Failure("a live process's sync does not end", {"DiskHangs"}, slow(10_000, "situations/0"), well),
+    Failure("a receiver does not acknowledge", {"DiskHangs", "QueueFills"}, fill, well),
+    Failure(
+        "a producer keeps too little", {"EventsDeclaredLost"}, lambda one: one.tell("Lamp", "lose"), lambda one: None
+    ),
+    Failure("processes are killed again and again", {"KeepsDying"}, kill_again_and_again, lambda one: None),
     Failure("the run is killed", {"PartDown"}, kill_run, run_again),
 ]
 

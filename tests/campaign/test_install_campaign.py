@@ -25,8 +25,7 @@ ABOUT = 0.2
 """Weights differ with versions and platforms."""
 USES = {
     "connect": "from pyspark.sql.connect.session import SparkSession; import zstandard",
-    "corba": "from unerring.runtime.transports import open_inlet\n"
-    'open_inlet("corba://127.0.0.1:9/hall")',
+    "corba": 'from unerring.runtime.transports import open_inlet\nopen_inlet("corba://127.0.0.1:9/hall")',
     "delta": "from unerring.sinks.delta import DeltaTarget; import deltalake",
     "duckdb": 'from unerring.cli import main; main(["query", "SELECT 1 AS one"])',
     "evaluation": "import matplotlib.pyplot, pyspark, unerring.evaluation.figures",
