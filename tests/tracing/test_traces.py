@@ -8,14 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
+from opentelemetry.sdk.resources import Resource
 
 from tests.tracing.collector import Collector, Span
 from tests.tracing.traced_run import WAY, traced_run
 from unerring.app import traced_rules
+from unerring.app.metrics import Metrics
 from unerring.correlation import Fed
 from unerring.matching import Row
-from unerring.model import ConfigError, Event, Stamp
+from unerring.model import ConfigError, Event, Histogram, Stamp
 from unerring.tracing import telling
+from unerring.tracing.exporting import metrics_of
 from unerring.tracing.identity import Ids, effect_time_us, process_ref, published_ref, sealed_ref
 from unerring.tracing.telling import SPANS_PER_S_MAX, Tracer
 from unerring.tracing.variables import Settings, ask_for, settings
@@ -147,3 +151,28 @@ def test_of_a_flood_fewer_traces_are_kept_and_later_as_many_as_asked_for(monkeyp
     for _ in range(20):
         second(1)
     assert 25 < second(1) < 75, "half of a hundred again"
+
+
+def test_metrics_are_sent_as_what_they_are() -> None:
+    metrics, took = Metrics(), Histogram()
+    for seconds in (0.001, 0.2, 0.2, 4000.0):
+        took.add(seconds)
+    metrics.observe("unerring_sync_seconds", took, process="n0")
+    metrics.set("unerring_lag_seconds", 1.5, level="1")
+    metrics.add("unerring_events_total", 3, level="1")
+    sent = encode_metrics(metrics_of(metrics.text(), Resource.create({}), 1)).resource_metrics[0].scope_metrics[0]
+    by_name = {metric.name: metric for metric in sent.metrics}
+    assert sorted(by_name) == ["unerring_events_total", "unerring_lag_seconds", "unerring_sync_seconds"]
+    assert by_name["unerring_events_total"].sum.is_monotonic
+    assert by_name["unerring_lag_seconds"].gauge.data_points[0].as_double == 1.5
+    (point,) = by_name["unerring_sync_seconds"].histogram.data_points
+    assert (point.count, point.sum) == (4, pytest.approx(4000.401))
+    assert [(one.key, one.value.string_value) for one in point.attributes] == [("process", "n0")]
+    bounds = [0.0, *point.explicit_bounds, float("inf")]
+    assert len(point.bucket_counts) == len(point.explicit_bounds) + 1
+    within = [
+        (low, high) for (low, high), count in zip(itertools.pairwise(bounds), point.bucket_counts, strict=True) if count
+    ]
+    assert all(any(low < value <= high for value in (0.001, 0.2, 4000.0)) for low, high in within)
+    assert sorted(count for count in point.bucket_counts if count) == [1, 1, 2]
+    assert not point.HasField("min")

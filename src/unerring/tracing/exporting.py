@@ -118,6 +118,7 @@ def metrics_of(text: str, resource: Resource, began_ns: int) -> Any:
     from opentelemetry.sdk.metrics.export import (
         AggregationTemporality,
         Gauge,
+        Histogram,
         Metric,
         MetricsData,
         NumberDataPoint,
@@ -128,25 +129,81 @@ def metrics_of(text: str, resource: Resource, began_ns: int) -> Any:
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
     now_ns = time.time_ns()
-    points: dict[str, list[NumberDataPoint]] = {}
-    helps: dict[str, str] = {}
-    for line in text.splitlines():
-        if line.startswith("# HELP "):
-            name, _, told = line.removeprefix("# HELP ").partition(" ")
-            helps[name] = told
-        elif line and not line.startswith("#"):
-            series, _, value = line.rpartition(" ")
-            name, _, inner = series.partition("{")
-            point = NumberDataPoint(_labels(inner.removesuffix("}")), began_ns, now_ns, float(value))
-            points.setdefault(name, []).append(point)
+    told = _Told.read(text)
     cumulative = AggregationTemporality.CUMULATIVE
     metrics = []
-    for name, of in points.items():
-        counts = name.endswith(("_total", "_bucket", "_count"))
-        data = Sum(of, cumulative, True) if counts else Gauge(of)
-        metrics.append(Metric(name, helps.get(name, ""), "s" if name.endswith("_seconds") else "", data))
+    for name, samples in told.samples.items():
+        data: Any
+        if told.kinds.get(name) == "histogram":
+            data = Histogram(_histogram_points(name, samples, began_ns, now_ns), cumulative)
+        else:
+            points = [NumberDataPoint(labels, began_ns, now_ns, value) for _, labels, value in samples]
+            data = Sum(points, cumulative, True) if told.kinds.get(name) == "counter" else Gauge(points)
+        metrics.append(Metric(name, told.helps.get(name, ""), "s" if name.endswith("_seconds") else "", data))
     scope = ScopeMetrics(InstrumentationScope(SCOPE), metrics, "")
     return MetricsData([ResourceMetrics(resource, [scope], "")])
+
+
+_Sample = tuple[str, dict[str, str], float]
+
+
+class _Told:
+    """Prometheus's text, by metric: a histogram has its buckets, sum and count."""
+
+    def __init__(self) -> None:
+        self.helps: dict[str, str] = {}
+        self.kinds: dict[str, str] = {}
+        self.samples: dict[str, list[_Sample]] = {}
+
+    @classmethod
+    def read(cls, text: str) -> _Told:
+        told = cls()
+        for line in text.splitlines():
+            if line.startswith(("# HELP ", "# TYPE ")):
+                name, _, words = line[len("# HELP ") :].partition(" ")
+                (told.helps if line.startswith("# HELP ") else told.kinds)[name] = words
+            elif line and not line.startswith("#"):
+                series, _, value = line.rpartition(" ")
+                name, _, inner = series.partition("{")
+                sample = name, _labels(inner.removesuffix("}")), float(value)
+                whole = name.rpartition("_")[0]
+                metric = whole if told.kinds.get(whole) == "histogram" else name
+                told.samples.setdefault(metric, []).append(sample)
+        return told
+
+
+def _histogram_points(name: str, samples: Sequence[_Sample], began_ns: int, now_ns: int) -> list[Any]:
+    """A point for each set of labels. Prometheus counts in a bucket what is in those below, too; OpenTelemetry does
+    not."""
+    from opentelemetry.sdk.metrics.export import HistogramDataPoint
+
+    found: dict[tuple[tuple[str, str], ...], dict[str, Any]] = {}
+    for called, labels, value in samples:
+        bound = labels.pop("le", "")
+        one = found.setdefault(tuple(labels.items()), {"buckets": [], "sum": 0.0, "count": 0})
+        if bound:
+            one["buckets"].append((float(bound), int(value)))
+        else:
+            one[called.removeprefix(f"{name}_")] = value
+    points: list[Any] = []
+    unknown: Any = None
+    for labels_of, one in found.items():
+        buckets = sorted(one["buckets"])
+        below = [0, *(count for _, count in buckets)]
+        points.append(
+            HistogramDataPoint(
+                attributes=dict(labels_of),
+                start_time_unix_nano=began_ns,
+                time_unix_nano=now_ns,
+                count=int(one["count"]),
+                sum=one["sum"],
+                bucket_counts=[count - before for before, (_, count) in zip(below, buckets, strict=False)],
+                explicit_bounds=[bound for bound, _ in buckets if bound != float("inf")],
+                min=unknown,
+                max=unknown,
+            )
+        )
+    return points
 
 
 def _labels(inner: str) -> dict[str, str]:
