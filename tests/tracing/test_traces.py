@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.sdk.resources import Resource
 
 from tests.tracing.collector import Collector, Span
+from tests.tracing.traced_app import Reading
 from tests.tracing.traced_run import WAY, traced_run
-from unerring.app import traced_rules
+from unerring.app import kafka_feed, traced_rules
 from unerring.app.metrics import Metrics
 from unerring.correlation import Fed
+from unerring.log import EventLog, LogWriter
 from unerring.matching import Row
-from unerring.model import ConfigError, Event, Histogram, Stamp
+from unerring.model import ConfigError, Event, Histogram, Stamp, schema_of
+from unerring.runtime import TakenMessage
+from unerring.runtime.kafka.topic import source_of
 from unerring.tracing import telling
 from unerring.tracing.exporting import metrics_of
 from unerring.tracing.identity import Ids, effect_time_us, process_ref, published_ref, sealed_ref
@@ -176,3 +182,32 @@ def test_metrics_are_sent_as_what_they_are() -> None:
     assert all(any(low < value <= high for value in (0.001, 0.2, 4000.0)) for low, high in within)
     assert sorted(count for count in point.bucket_counts if count) == [1, 1, 2]
     assert not point.HasField("min")
+
+
+class Heard:
+    """A sender that keeps names, spans and parents."""
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[str, int, int | None]] = []
+
+    def send(self, name: str, kind: str, own: tuple[int, int], parent: int | None, *_: object) -> None:
+        self.spans.append((name, own[1], parent))
+
+    def finish(self) -> None: ...
+
+
+def test_what_comes_from_a_topic_begins_its_trace_where_it_comes_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = Heard()
+    traces = Tracer(Settings(rate=1.0), heard)  # type: ignore[arg-type]
+    monkeypatch.setattr(kafka_feed, "tracer", lambda: traces)
+    writer = LogWriter(EventLog(tmp_path), schema_of(Reading), buckets=1)
+    feed = kafka_feed.KafkaFeed(source_of("kafka://127.0.0.1:9/readings?time=at"), writer, earliest=True)
+    payload = msgspec.msgpack.encode({"machine": "press-1", "celsius": 82.0})
+    messages = [TakenMessage(0, 7 + number, 1_000_000 * (1 + number), payload) for number in range(2)]
+    asyncio.run(feed._take(messages, asyncio.Event()))
+    assert [name for name, _, _ in heard.spans] == ["channel Reading", "channel Reading"]
+    assert [parent for _, _, parent in heard.spans] == [None, None], "whoever wrote it told of nothing"
+    traces.sealed("Reading", 1_000_000, [(-1, 7)], 1, 2)
+    assert heard.spans[-1][2] == heard.spans[0][1], "the log names the channel as its parent"

@@ -7,6 +7,7 @@ log once, whoever is killed when.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
@@ -26,6 +27,7 @@ from unerring.runtime import (
     monotonic_us,
     producer_of,
 )
+from unerring.tracing import tracer
 
 WAIT_S: Final = 0.02
 """How long one read waits for a message: sealing waits no longer than this for its turn."""
@@ -194,6 +196,7 @@ class KafkaFeed:
 
     async def _take(self, messages: Sequence[TakenMessage], stopping: asyncio.Event) -> None:
         """Hand messages to the writer: events of consecutive offsets together, whatever is bad by itself."""
+        traces = tracer()
         for _, some in groupby(enumerate(messages), _run):
             while self.writer.full:
                 self.writer.seal()
@@ -209,7 +212,10 @@ class KafkaFeed:
                 self.writer.undecodable(producer, (epoch, first.offset), first.raw, first.detail, now, first.reason)
             else:
                 times = [message.time_us for message in run]
+                began_ns = 0 if traces is None else time.time_ns()
                 self.writer.take(producer, epoch, first.offset, times, [message.payload for message in run], None, now)
+                if traces is not None:
+                    traces.received(self.writer.schema.name, times, epoch, first.offset, began_ns, published=False)
                 newest_us = self._newest_us.get(first.partition, TIME_MIN)
                 self._newest_us[first.partition] = max(newest_us, *times)
             self._read[producer] = (epoch, run[-1].offset)

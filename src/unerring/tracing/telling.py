@@ -58,12 +58,15 @@ class Tracer:
                 f"publish {stream}", "producer", ref, None, began_ns, about=self._stream(stream, times[at], about)
             )
 
-    def received(self, stream: str, times: Sequence[int], epoch: int, first: int, began_ns: int) -> None:
-        """Events came out of a channel, the first one with this sequence."""
+    def received(
+        self, stream: str, times: Sequence[int], epoch: int, first: int, began_ns: int, *, published: bool = True
+    ) -> None:
+        """Events came out of a channel, the first one with this sequence. `published`: by a producer who tells of it,
+        not by somebody else into a topic."""
         for at in self.among(times)[:SPANS_MAX]:
             named = (stream, times[at], epoch, first + at)
             about = self._stream(stream, times[at], {"unerring.epoch": epoch, "unerring.sequence": first + at})
-            parent = published_ref(*named)
+            parent = published_ref(*named) if published else None
             self._tell(f"channel {stream}", "consumer", received_ref(*named), parent, began_ns, about=about)
 
     def sealed(
