@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections import Counter
@@ -16,9 +17,10 @@ from tests.dashboard import judged
 from tests.dashboard.plant import EXAMPLES, ended_run
 from unerring import App, run_on
 from unerring.app import Past, RunStatus, Travel, WhatIf
+from unerring.app.status import timeline as held
 from unerring.cli import main
 from unerring.model import CallerError, Event
-from unerring.runtime import timeline
+from unerring.runtime import lines, timeline
 from unerring.runtime.timeline import Entry, What
 
 Factory = tuple[Path, App, list[Event], list[Event]]
@@ -156,8 +158,6 @@ def test_who_led_and_how_far_instances_were(tmp_path: Path, factory: Factory) ->
     data, *_ = factory
     status = RunStatus(data)
     first = time.time_ns() // 1000
-    from unerring.runtime import lines
-
     for n, (who, what) in enumerate(
         [("n/1", What.STARTED), ("n/2", What.STARTED), ("n/1", What.LEADS), ("n/1", What.DIED), ("n/2", What.LEADS)]
     ):
@@ -178,6 +178,27 @@ def test_who_led_and_how_far_instances_were(tmp_path: Path, factory: Factory) ->
     assert every["count"] == 2
     none = travel.at(None, 1, "Standstill")["instances"]
     assert none["count"] == 0
+
+
+def test_a_moment_before_what_the_timeline_holds_says_so(
+    factory: Factory, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "copy"
+    shutil.copytree(factory[0], data)
+    monkeypatch.setattr(held, "HELD_MAX", 4)
+    (data / timeline.FILE).unlink(missing_ok=True)
+    for n, what in enumerate([What.STARTED, What.DIED, What.STARTED, *[What.VOTE] * 5]):
+        lines.append(data / timeline.FILE, Entry(10**15 + n * 10**6, "n/1", what))
+    status = RunStatus(data)
+    status.timeline.look()
+    kept = [one.at_us for one in status.timeline.all if one.who == "n/1"]
+    assert kept == [10**15 + n * 10**6 for n in (1, 7)], "a failure, and the last ones with the run's"
+    travel = Travel(status)
+    assert travel.at(None, 10**15 + 6 * 10**6, "Standstill")["timeline_from_us"] == 10**15 + 7 * 10**6
+    assert travel.at(None, 10**15 + 7 * 10**6, "Standstill")["timeline_from_us"] is None
+    with pytest.raises(SystemExit):
+        main(["at", str(data), "--wall", "2001-09-09T01:46:44Z", "--rule", "Standstill"])
+    assert "the timeline that is held begins at 2001-09-09 01:46:47" in capsys.readouterr().out
 
 
 def test_the_command_line(factory: Factory, capsys: pytest.CaptureFixture[str]) -> None:

@@ -101,6 +101,7 @@ class Travel:
             "rules": [self._rule(name, now.at_us, KEYS_OF_ONE_MAX if rule else KEYS_MAX) for name in names],
             "streams": self._streams(now.at_us),
             "replicas": [] if now.wall_us is None else self._replicas(now.wall_us),
+            "timeline_from_us": self._begins(now.wall_us),
             "instances": None if now.wall_us is None else self._instances(now.wall_us),
             "steps": self._steps(now),
         }
@@ -177,6 +178,12 @@ class Travel:
         commands = (What.COMMANDED, What.LOGIN)
         speakers = {one.who for one in self._status.timeline.all if one.what not in commands}
         return [part for who, part in parts.items() if who in speakers]
+
+    def _begins(self, wall_us: int | None) -> int | None:
+        """Where the timeline that is held begins, if the moment is before it: who was there then is not known."""
+        timeline = self._status.timeline
+        held_us = timeline.first_us if timeline.whole_from_us is None else timeline.whole_from_us
+        return held_us if wall_us is not None and held_us is not None and wall_us < held_us else None
 
     def _instances(self, wall_us: int) -> dict[str, Any]:
         """Instances that had decided something by then: how far, in which view, by which master."""

@@ -68,6 +68,11 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
     for stream in document["streams"]:
         marks = ", ".join(f"{name} {mark['sequence']}" for name, mark in stream["producers"].items())
         yield f"  {stream['stream']}: {stream['events']:,} events" + (f" (taken of {marks})" if marks else "")
+    if document["timeline_from_us"] is not None:
+        yield (
+            f"the timeline that is held begins at {moment(document['timeline_from_us'])}: of who was there before it "
+            "only failures are known"
+        )
     if document["replicas"]:
         yield "processes"
         for part in document["replicas"]:

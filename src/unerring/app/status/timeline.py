@@ -27,6 +27,8 @@ class RunTimeline:
         self.all: list[Entry] = []
         self.counts: dict[str, int] = {}
         self.first_us: int | None = None
+        self.whole_from_us: int | None = None
+        """From here on every entry is held, and of what was before only failures; None: all are held."""
         self.later_views = 0
         """Instances for which a later view was asked, of those that are held."""
 
@@ -41,13 +43,19 @@ class RunTimeline:
             self.all = self.all + added
             if late:  # several processes write, each to its own folder
                 self.all.sort(key=lambda one: one.at_us)
-            self.all = _last(self.all, HELD_MAX)
+            self._hold()
             self.later_views = len({one.said.partition(":")[0] for one in self.all if one.what == What.VIEW})
         return {
             "count": self.count,
             "counts": dict(self.counts),
             "last": msgspec.to_builtins(_last(self.all, TOLD_MAX)),
         }
+
+    def _hold(self) -> None:
+        if len(self.all) > HELD_MAX:
+            failures = _failures_before(self.all, HELD_MAX)
+            self.all = _last(self.all, HELD_MAX)
+            self.whole_from_us = self.all[len(failures)].at_us
 
     @property
     def damages(self) -> list[str]:
@@ -71,6 +79,11 @@ def _last(entries: list[Entry], most: int) -> list[Entry]:
     """The last ones, in order; up to half of them failures that are further back."""
     if len(entries) <= most:
         return entries
+    failures = _failures_before(entries, most)
+    return failures + entries[len(entries) - most + len(failures) :]
+
+
+def _failures_before(entries: list[Entry], most: int) -> list[Entry]:
+    """Of the last failures, as many as half of the room, those that are further back than the last entries."""
     grave = [at for at, one in enumerate(entries) if one.what in GRAVE][-(most // 2) :]
-    grave = [at for at in grave if at < len(entries) - most]
-    return [entries[at] for at in grave] + entries[len(entries) - most + len(grave) :]
+    return [entries[at] for at in grave if at < len(entries) - most]

@@ -130,7 +130,7 @@ const ruleThen = (one) => h('section', { key: one.rule, class: 'then-rule', 'dat
   h('h3', {}, `${one.rule} `, h('span', { class: 'soft' }, `(${one.kind}, level ${one.level})`), ' ', chip(one.open ? 'starting' : 'ended', one.told ? plural(one.open, 'open match', 'open matches') : 'a class of the application')),
   one.keys_looked_at < one.keys && h('p', { class: 'soft' }, `of the ${count(one.keys_looked_at)} keys with the latest events, of ${count(one.keys)}`),
   one.by_key.length ? h('ol', { class: 'open-matches' }, one.by_key.slice(0, ITEMS_SHOWN).map((match, at) => openMatch(one.rule, match, at))) : null,
-  one.last && h('p', {}, h('span', { class: 'soft' }, 'last found: '), event(one.last)));
+  one.last && h('div', { class: 'constituent' }, h('span', { class: 'soft' }, 'last found:'), event(one.last)));
 
 function moment() {
   const instances = answer.instances;
@@ -142,7 +142,7 @@ function moment() {
       h('div', { class: 'column' },
         panel('Streams then', null, h('div', { class: 'table-scroll', tabindex: 0, role: 'region', 'aria-label': 'Streams then' }, h('table', {}, h('thead', {}, h('tr', {}, ['stream', 'events', 'taken of each producer'].map((name) => h('th', { key: name, scope: 'col' }, name)))),
           h('tbody', {}, answer.streams.map((one) => h('tr', { key: one.stream }, h('td', {}, one.stream), h('td', { class: 'right' }, count(one.events)), h('td', { class: 'soft' }, Object.entries(one.producers).map(([name, mark]) => `${name}: ${mark.epoch}/${mark.sequence}`).join(', ')))))))),
-        panel('Processes then', null, answer.replicas.length ? h('p', { class: 'replica-line' }, answer.replicas.map((one) => h('span', { key: one.who }, chip(one.up ? (one.leads ? 'leads' : 'running') : 'dead', `${one.who} ${one.up ? (one.leads ? 'leads' : 'is there') : 'is gone'}`), ' '))) : empty('Nothing is known of that wall time.')),
+        panel('Processes then', null, answer.timeline_from_us && h('p', { class: 'soft', id: 'timeline-from' }, `The timeline that is held begins at ${wallTime(answer.timeline_from_us)}: of who was there before it only failures are known.`), answer.replicas.length ? h('p', { class: 'replica-line' }, answer.replicas.map((one) => h('span', { key: one.who }, chip(one.up ? (one.leads ? 'leads' : 'running') : 'dead', `${one.who} ${one.up ? (one.leads ? 'leads' : 'is there') : 'is gone'}`), ' '))) : empty('Nothing is known of that wall time.')),
         panel('Instances then', instances && h('span', { class: 'soft' }, Object.entries(instances.by_status).map(([status, number]) => `${count(number)} ${status}`).join(', ')),
           instances?.items.length ? h('ol', { class: 'latest' }, instances.items.slice(0, ITEMS_SHOWN).map((one) => h('li', { key: one.instance }, h('span', { class: 'when mono' }, wallClock(one.at_us)), chip(one.status), h('a', { href: `#processes/${encodeURIComponent(one.instance)}` }, one.instance), h('span', { class: 'soft said' }, one.done.join(', '))))) : empty('No instance had decided anything.')))),
   ];
