@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from unerring.evaluation import EXPERIMENTS, experiment, renew, run_one, seconds_of
+from unerring.evaluation import EXPERIMENTS, Measured, experiment, renew, run_one, seconds_of
 from unerring.evaluation.channels import ChannelRun
 from unerring.evaluation.correlation import FactoryRun, perfect
 from unerring.evaluation.factory import EVENTS_PER_STEP, STEPS, TIERS, factory, primary_events
@@ -177,15 +177,30 @@ def test_figures_and_tables(channels: Summary, tmp_path: Path) -> None:
     assert {path.suffix for path in drawn} == {".png", ".svg"}
     assert all(path.stat().st_size > 5_000 for path in drawn)
     head, *lines = channels.csv().splitlines()
-    assert head.startswith("point,runs,events,events ±")
+    assert head.startswith("point,runs,seeds,events,events ±,events by seed")
     assert len(lines) == len(channels.means)
     again = Summary.from_csv(channels.experiment, channels.csv())
     assert again.csv() == channels.csv()
-    assert again.count == channels.count
+    assert (again.count, again.seeds) == (channels.count, channels.seeds)
+    where = like(consumers=16, loss=0.05, setting="ours", reorders=False)
+    one, other = (summary.cell("delay_ms_mean", where).by_seed for summary in (channels, again))
+    assert dict(other) == pytest.approx(dict(one), rel=1e-5)
+
+
+def test_a_table_keeps_which_seed_measured_what() -> None:
+    """Seeds with a gap, one without this measurement, and a number that is the same in all."""
+    point = encode(ChannelRun(1))
+    rows = [Measured(point, seed, 0.1, {"a": at, "b": 7.0}) for seed, at in ((3, 1.5), (4, math.nan), (9, 2.5))]
+    made = Summary(experiment("channels"), [*rows, Measured(point, 5, 0.1, {}, "it failed")])
+    again = Summary.from_csv(made.experiment, made.csv())
+    assert again.seeds[point] == (3, 4, 9)
+    assert again.means[point]["a"].by_seed == {3: 1.5, 9: 2.5}
+    assert again.means[point]["b"].by_seed == {3: 7.0, 4: 7.0, 9: 7.0}
+    assert again.csv() == made.csv()
 
 
 def test_means_and_lines() -> None:
-    one = mean([1.0, 2.0, 3.0, math.nan])
+    one = mean({7: 1.0, 8: 2.0, 9: 3.0, 10: math.nan})
     assert (one.value, one.runs) == (2.0, 3)
     assert one.half == pytest.approx(4.303 / math.sqrt(3))
     line = fit([0.0, 1.0, 2.0], [1.0, 3.0, 5.0])
@@ -196,7 +211,7 @@ def test_means_and_lines() -> None:
 @pytest.mark.parametrize(("runs", "t"), [(2, 12.706), (19, 2.101), (20, 2.093), (21, 2.086), (61, 2.000), (501, 1.965)])
 def test_an_interval_is_as_wide_as_students_t_says(runs: int, t: float) -> None:
     """Tables of the distribution at 97.5 %; twenty runs are what `--reduced` and `--full` make."""
-    made = mean(float(n) for n in range(runs))
+    made = mean({n: float(n) for n in range(runs)})
     deviation = math.sqrt(sum((n - made.value) ** 2 for n in range(runs)) / (runs - 1))
     assert made.half == pytest.approx(t * deviation / math.sqrt(runs), rel=3e-4)
 
@@ -257,3 +272,32 @@ def test_a_page_is_renewed_with_its_table(channels: Summary, tmp_path: Path) -> 
     page.write_text("nothing")
     with pytest.raises(CallerError, match="no place for the claims"):
         renew(page, channels)
+
+
+def test_a_page_gets_the_figures_that_it_shows(channels: Summary, tmp_path: Path) -> None:
+    """PNG and SVG, each if the page names it; no others."""
+    page, drawn = tmp_path / "docs" / "page.md", draw(channels, tmp_path / "figures")
+    page.parent.mkdir()
+    begun, ended = FIRST.format("channels", "channels"), LAST.format("channels")
+    shown = ["evaluation-delay-ms-mean-by-loss.png", "evaluation-messages-by-consumers.svg"]
+    page.write_text(f"{begun}\n{ended}\n![a](images/{shown[0]}) [b](images/{shown[1]})\n")
+    renew(page, channels, drawn)
+    assert sorted(path.name for path in (page.parent / "images").iterdir()) == shown
+    for name in shown:
+        drawn_as = tmp_path / "figures" / name.removeprefix("evaluation-")
+        assert (page.parent / "images" / name).read_bytes() == drawn_as.read_bytes()
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_pictures_of_the_page_are_of_its_tables(name: str, tmp_path: Path) -> None:
+    """Each that the page shows was drawn from docs/data; drawn again, the SVG has the same lines."""
+    docs = Path(__file__).parents[2] / "docs"
+    drawn = draw(Summary.from_csv(experiment(name), data_of(docs / "evaluation.md", name).read_text()), tmp_path)
+    text = (docs / "evaluation.md").read_text()
+    shown = [path for path in drawn if f"images/evaluation-{path.name}" in text]
+    assert {path.suffix for path in shown} == {".png", ".svg"}
+    for path in shown:
+        kept = docs / "images" / f"evaluation-{path.name}"
+        if path.suffix == ".svg":
+            assert kept.read_text() == path.read_text(), f"enter: unerring evaluate {name} --page docs/evaluation.md"
+        assert kept.stat().st_size > 5_000

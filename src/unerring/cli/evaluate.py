@@ -37,7 +37,9 @@ def command(
     reduced: Annotated[bool, typer.Option("--reduced", help="The points of --quick, twenty runs of each.")] = False,
     first: Annotated[int, typer.Option("--from", min=0, help="The seed of the first run of each point.")] = 0,
     estimate: Annotated[bool, typer.Option("--estimate", help="Say how long it would take, and stop.")] = False,
-    page: Annotated[Path | None, typer.Option(help="Also renew the tables of this page of documentation.")] = None,
+    page: Annotated[
+        Path | None, typer.Option(help="Also renew the tables and figures of this page of documentation.")
+    ] = None,
     data: Annotated[Path, typer.Option(help="Folder of results, tables and figures.")] = Path("unerring-data"),
     fresh: Annotated[bool, typer.Option("--fresh", help="Remove earlier results.")] = False,
     master: Annotated[str, typer.Option(help="The Spark master, such as local[*] or spark://HOST:PORT.")] = "local[*]",
@@ -71,7 +73,7 @@ def command(
     summary = _sweep(paper, folder, tasks, fresh, master, as_json)
     made = _write(summary, folder)
     if page is not None:
-        renew(page, summary)
+        renew(page, summary, made[1:])
     claims = claims_of(summary)
     if as_json:
         sys.stdout.write(msgspec.json.encode(_json(summary, claims, made)).decode() + "\n")
@@ -110,9 +112,9 @@ def _sweep(paper: str, folder: Path, tasks: list[tuple[str, int]], fresh: bool, 
 def _write(summary: Summary, folder: Path) -> list[Path]:
     from unerring.evaluation import draw
 
-    table = folder / "table.csv"
-    table.write_text(summary.csv())
-    return [table, *draw(summary, folder / "figures")]
+    table, text = folder / "table.csv", summary.csv()
+    table.write_text(text)
+    return [table, *draw(Summary.from_csv(summary.experiment, text), folder / "figures")]
 
 
 def _json(summary: Summary, claims: list[Row], made: list[Path]) -> dict[str, Any]:

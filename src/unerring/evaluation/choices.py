@@ -64,7 +64,7 @@ CHOICES: Final[Mapping[str, tuple[Choice, ...]]] = {
     "correlation": (
         Choice(
             "a step lasts 200 ms",
-            "the paper counts in steps; long against the delays of 0.2 to 0.5 ms, short against a run of 50 steps",
+            "the paper counts in steps; long against the delays of 0.2 to 0.5 ms, short against a run of 5 to 50 steps",
             tuple(
                 (f"{step_us // 1000} ms", "duplicates", " duplicates", _plant(step_us=step_us))
                 for step_us in (100_000, 200_000, 400_000)
@@ -88,7 +88,7 @@ CHOICES: Final[Mapping[str, tuple[Choice, ...]]] = {
         Choice(
             "links fail with the probability of nodes, for as long, and deliver later",
             "section VI names link failures without a rate; section III says that links fail temporarily only",
-            untried="f = 2, p = 0.1 % at full size without link failures: 0 duplicates in one run with our settings",
+            untried="not measured",
         ),
     ),
     "processes": (
@@ -117,7 +117,7 @@ CHOICES: Final[Mapping[str, tuple[Choice, ...]]] = {
         Choice(
             "failures happen at a moment of the work, to a running node, whichever",
             "so that each one that is drawn happens: the axis of figure 10 is what was counted",
-            untried="at a moment of time, a node that is down would be hit, and of ten failures three would happen",
+            untried="not measured: at a moment of time, failures that hit a node that is down would not happen",
         ),
     ),
     "channels": (

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from operator import mul
 from typing import Final
 
 import msgspec
@@ -61,21 +62,41 @@ def fit(xs: Sequence[float], ys: Sequence[float]) -> Line:
     return Line(slope, intercept, 1.0 - left / total if total else 1.0)
 
 
+class Foretelling:
+    """What each shape foretells of points at these places: each from all others."""
+
+    def __init__(self, xs: Sequence[float]) -> None:
+        self._xs = tuple(xs)
+        self._weights = {shape: _weights([of(x) for x in xs]) for shape, of in SHAPES.items()}
+
+    def __call__(self, ys: Sequence[float]) -> Fits:
+        """How well. Points that do not vary at all are foretold by a constant, and by nothing else."""
+        middle = math.fsum(ys) / len(ys)
+        total = math.fsum((y - middle) ** 2 for y in ys)
+        line = fit(self._xs, ys)
+        if total <= (1e-9 * abs(middle)) ** 2:
+            return Fits({shape: float(shape == "constant") for shape in SHAPES}, line, len(ys))
+        r2 = {
+            shape: 1.0 - sum((y - sum(map(mul, row, ys))) ** 2 for y, row in zip(ys, weights, strict=True)) / total
+            for shape, weights in self._weights.items()
+        }
+        return Fits(r2, line, len(ys))
+
+
 def fits(xs: Sequence[float], ys: Sequence[float]) -> Fits:
-    """All shapes at the same points. Points that do not vary at all are foretold by a constant, and by nothing else."""
-    middle = math.fsum(ys) / len(ys)
-    total = math.fsum((y - middle) ** 2 for y in ys)
-    if total <= (1e-9 * abs(middle)) ** 2:
-        return Fits({shape: float(shape == "constant") for shape in SHAPES}, fit(xs, ys), len(xs))
-    r2 = {shape: 1.0 - _missed([of(x) for x in xs], ys) / total for shape, of in SHAPES.items()}
-    return Fits(r2, fit(xs, ys), len(xs))
+    """All shapes at the same points."""
+    return Foretelling(xs)(ys)
 
 
-def _missed(xs: Sequence[float], ys: Sequence[float]) -> float:
-    """The sum of squares by which each point is missed from the others."""
-    missed = 0.0
+def _weights(xs: Sequence[float]) -> list[list[float]]:
+    """Of each point: how much each other one counts in the least-squares line that foretells it."""
+    rows = []
     for out in range(len(xs)):
         rest = [at for at in range(len(xs)) if at != out]
-        line = fit([xs[at] for at in rest], [ys[at] for at in rest])
-        missed += (line.intercept + line.slope * xs[out] - ys[out]) ** 2
-    return missed
+        middle = math.fsum(xs[at] for at in rest) / len(rest)
+        over = math.fsum((xs[at] - middle) ** 2 for at in rest)
+        row = [0.0] * len(xs)
+        for at in rest:
+            row[at] = 1 / len(rest) + ((xs[out] - middle) * (xs[at] - middle) / over if over else 0.0)
+        rows.append(row)
+    return rows

@@ -1,13 +1,15 @@
 """The tables of docs/evaluation.md, made of the claims and of a sweep's table: page and code cannot differ.
 
 The page has a part for each paper between two comments; its numbers come from `docs/data/evaluation-NAME.csv`, which
-is the table that a sweep wrote. `unerring evaluate NAME --page docs/evaluation.md` renews both.
+is the table that a sweep wrote. `unerring evaluate NAME --page docs/evaluation.md` renews both, and the figures that
+the page shows as `images/evaluation-FIGURE.png` or links as `.svg`.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -25,8 +27,8 @@ def data_of(page: Path, name: str) -> Path:
     return page.parent / "data" / f"evaluation-{name}.csv"
 
 
-def renew(page: Path, summary: Summary) -> None:
-    """Put a sweep's claims into the page, and its table beside it."""
+def renew(page: Path, summary: Summary, figures: Iterable[Path] = ()) -> None:
+    """Put a sweep's claims into the page, and beside it its table and those of its figures that the page names."""
     name = summary.experiment.name
     kept = data_of(page, name)
     kept.parent.mkdir(exist_ok=True)
@@ -38,6 +40,11 @@ def renew(page: Path, summary: Summary) -> None:
         raise CallerError(f"{page} has no place for the claims of {name}; write {FIRST.format(name, name)} there")
     made = render(Summary.from_csv(summary.experiment, summary.csv()))
     page.write_text(f"{before}{begun}\n\n{made}\n{ended}{after}")
+    for figure in figures:
+        shown = f"images/evaluation-{figure.name}"
+        if f"({shown})" in text:
+            (page.parent / shown).parent.mkdir(exist_ok=True)
+            shutil.copyfile(figure, page.parent / shown)
 
 
 def render(summary: Summary) -> str:

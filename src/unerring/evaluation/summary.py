@@ -5,14 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
 
 import msgspec
 
 from unerring.evaluation.fits import Line, fit
 from unerring.evaluation.grids import Experiment, Measured
-from unerring.evaluation.intervals import student_t
+from unerring.evaluation.intervals import Values, student_t
+
+HALF: Final = " ±"
+BY_SEED: Final = " by seed"
 
 
 class Mean(msgspec.Struct, frozen=True):
@@ -21,18 +24,21 @@ class Mean(msgspec.Struct, frozen=True):
     value: float
     half: float
     runs: int
+    by_seed: Values = {}
+    """What each run measured."""
 
 
-def mean(values: Iterable[float]) -> Mean:
-    known = [value for value in values if not math.isnan(value)]
-    count = len(known)
+def mean(by_seed: Values) -> Mean:
+    """Of the runs that measured it: a time of what did not happen is not a number."""
+    kept = {seed: value for seed, value in by_seed.items() if not math.isnan(value)}
+    known, count = kept.values(), len(kept)
     if not count:
         return Mean(math.nan, math.nan, 0)
     middle = math.fsum(known) / count
     if count == 1:
-        return Mean(middle, math.nan, 1)
+        return Mean(middle, math.nan, 1, kept)
     variance = math.fsum((value - middle) ** 2 for value in known) / (count - 1)
-    return Mean(middle, student_t(count - 1) * math.sqrt(variance / count), count)
+    return Mean(middle, student_t(count - 1) * math.sqrt(variance / count), count, kept)
 
 
 def like(**fixed: Any) -> Callable[[Any], bool]:
@@ -52,6 +58,8 @@ class Summary:
         self.failed: list[Measured] = []
         self.seconds = 0.0
         self.means: dict[str, dict[str, Mean]] = {}
+        self.seeds: dict[str, tuple[int, ...]] = {}
+        """Of each point: of its runs without an error."""
         by_point: dict[str, list[Measured]] = {}
         for measured in rows:
             self.seconds += measured.seconds
@@ -61,14 +69,14 @@ class Summary:
                 by_point.setdefault(measured.point, []).append(measured)
         for point, measured_there in by_point.items():
             kinds = measured_there[0].row
-            self.means[point] = {what: mean(one.row[what] for one in measured_there) for what in kinds}
-            self.means[point]["runs"] = Mean(len(measured_there), 0.0, len(measured_there))
+            self.means[point] = {what: mean({one.seed: one.row[what] for one in measured_there}) for what in kinds}
+            self.seeds[point] = tuple(sorted(one.seed for one in measured_there))
         self.runs = {point: experiment.decode(point) for point in self.means}
 
     @property
     def count(self) -> int:
         """Runs without an error."""
-        return round(sum(there["runs"].value for there in self.means.values()))
+        return sum(map(len, self.seeds.values()))
 
     def series(self, x: str, what: str, where: Callable[[Any], bool]) -> list[tuple[float, Mean]]:
         """One measurement along a parameter, or along another measurement, of the points that `where` takes."""
@@ -94,26 +102,54 @@ class Summary:
         return fit([value for value, _ in series], [one.value for _, one in series])
 
     def csv(self) -> str:
-        """Every point with the mean of every measurement and its half-width. `from_csv` reads it."""
+        """Every point with the mean of every measurement, its half-width and what each run measured. `from_csv` reads
+        it."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        kinds = list(dict.fromkeys(what for there in self.means.values() for what in there if what != "runs"))
-        writer.writerow(["point", "runs", *(column for what in kinds for column in (what, f"{what} ±"))])
+        kinds = list(dict.fromkeys(what for there in self.means.values() for what in there))
+        columns = (column for what in kinds for column in (what, what + HALF, what + BY_SEED))
+        writer.writerow(["point", "runs", "seeds", *columns])
         for point in sorted(self.means):
-            there = self.means[point]
-            known = [there.get(what, Mean(math.nan, math.nan, 0)) for what in kinds]
-            numbers = [format(number, ".6g") for one in known for number in (one.value, one.half)]
-            writer.writerow([point, round(there["runs"].value), *numbers])
+            there, seeds = self.means[point], self.seeds[point]
+            cells = [point, len(seeds), _ranges(seeds)]
+            for what in kinds:
+                one = there.get(what, Mean(math.nan, math.nan, 0))
+                values = [format(one.by_seed.get(seed, math.nan), ".6g") for seed in seeds]
+                same = values[:1] if len(set(values)) == 1 else values
+                cells += [format(one.value, ".6g"), format(one.half, ".6g"), " ".join(same)]
+            writer.writerow(cells)
         return text.getvalue()
 
     @classmethod
     def from_csv(cls, experiment: Experiment, text: str) -> Summary:
         """What a table holds."""
         made = cls(experiment)
+        csv.field_size_limit(1 << 20)
         for line in csv.DictReader(io.StringIO(text)):
-            point, runs = line.pop("point"), int(line.pop("runs"))
-            kinds = [what for what in line if not what.endswith(" ±")]
-            made.means[point] = {what: Mean(float(line[what]), float(line[f"{what} ±"]), runs) for what in kinds}
-            made.means[point]["runs"] = Mean(runs, 0.0, runs)
+            point, seeds = line["point"], _seeds(line["seeds"])
+            kinds = [what.removesuffix(HALF) for what in line if what.endswith(HALF)]
+            made.seeds[point], made.means[point] = seeds, {}
+            for what in kinds:
+                values = [float(value) for value in line[what + BY_SEED].split()]
+                if len(values) == 1:
+                    values *= len(seeds)
+                by_seed = {seed: value for seed, value in zip(seeds, values, strict=True) if not math.isnan(value)}
+                made.means[point][what] = Mean(float(line[what]), float(line[what + HALF]), len(by_seed), by_seed)
         made.runs = {point: experiment.decode(point) for point in made.means}
         return made
+
+
+def _ranges(seeds: Sequence[int]) -> str:
+    """Seeds as first-last, for each part without a gap."""
+    parts: list[list[int]] = []
+    for seed in seeds:
+        if parts and seed == parts[-1][-1] + 1:
+            parts[-1][1:] = [seed]
+        else:
+            parts.append([seed])
+    return " ".join("-".join(map(str, part)) for part in parts)
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    ends = [[int(end) for end in part.split("-")] for part in text.split()]
+    return tuple(seed for part in ends for seed in range(part[0], part[-1] + 1))
