@@ -43,8 +43,16 @@ def swept(name: str) -> Summary:
     made = Summary(experiment(name))
     for run, point in zip(made.experiment.reduced, made.experiment.points(), strict=True):
         made.runs[point] = run
-        made.means[point] = {"crashed": exactly(getattr(run, "failures", 0))}
+        made.means[point] = axes(run)
     return made
+
+
+def axes(run: Any) -> dict[str, Mean]:
+    """What is measured and serves as an axis."""
+    return {
+        "crashed": exactly(getattr(run, "failures", 0)),
+        "links_failed": exactly(4 * (getattr(run, "f", 0) + 1) ** 2),
+    }
 
 
 def exactly(number: float) -> Mean:
@@ -148,7 +156,7 @@ def test_the_full_grid_answers_every_claim_too(name: str) -> None:
     full = Summary(experiment(name))
     for run in full.experiment.full:
         point = encode(run)
-        full.runs[point], full.means[point] = run, {"crashed": exactly(getattr(run, "failures", 0))}
+        full.runs[point], full.means[point] = run, axes(run)
     for claim in CLAIMS[name]():
         for column in claim.columns:
             assert len(places(full, claim, column)) >= len(places(swept(name), claim, column)), claim.says

@@ -88,7 +88,7 @@ CHOICES: Final[Mapping[str, tuple[Choice, ...]]] = {
         Choice(
             "links fail with the probability of nodes, for as long, and deliver later",
             "section VI names link failures without a rate; section III says that links fail temporarily only",
-            untried="not measured",
+            untried="not measured; what follows from it for duplicates: rows *Figure 5, why*",
         ),
     ),
     "processes": (

@@ -11,6 +11,8 @@ from unerring.evaluation.grids import HIGH, P_MAX, PLANT, SHOP
 from unerring.evaluation.judges import Less, Rising, Shape, Together, Within, about
 from unerring.evaluation.summary import like
 
+BOTH: Final = (OURS, PAPER)
+
 
 def _volatile(setting: str, tiers: tuple[int, ...] = TIERS, **fixed: Any) -> Any:
     usual = {"durable": False, "news": "soon", "down_steps": 5, "step_us": 200_000}
@@ -22,7 +24,7 @@ def _durable(f: int, p: float, setting: str = OURS) -> Any:
 
 
 def _curve(what: str, x: str, **fixed: Any) -> Mapping[str, tuple[Query, ...]]:
-    return {column: (Query(what, _failing(_volatile(column, **fixed)), x),) for column in (OURS, PAPER)}
+    return {column: (Query(what, _failing(_volatile(column, **fixed)), x),) for column in BOTH}
 
 
 def _failing(where: Any) -> Any:
@@ -41,7 +43,7 @@ def _high(f: int, setting: str = OURS, **fixed: Any) -> Any:
 def _by_replicas(what: str) -> Mapping[str, tuple[Query, ...]]:
     return {
         column: tuple(_one(what, _failing(_volatile(column, tiers=PLANT, f=f, p_fail=P_MAX))) for f in (1, 2, 3))
-        for column in (OURS, PAPER)
+        for column in BOTH
     }
 
 
@@ -67,7 +69,7 @@ def _eight() -> tuple[Claim, ...]:
                     _one("latency_ms_mean", _durable(0, low, column)),
                     _one("latency_ms_mean", _durable(f, high, column)),
                 )
-                for column in (OURS, PAPER)
+                for column in BOTH
             },
             less_is_better=True,
             chosen="reading",
@@ -107,10 +109,7 @@ CLAIMS: Final[tuple[Claim, ...]] = (
         "in normal operation the overhead in event messages grows linearly with f",
         f"tiers {SHOP}, f = 0 to 6, nothing fails",
         Shape(),
-        {
-            column: (Query("event_messages", _volatile(column, tiers=SHOP, p_fail=0.0), "f"),)
-            for column in (OURS, PAPER)
-        },
+        {column: (Query("event_messages", _volatile(column, tiers=SHOP, p_fail=0.0), "f"),) for column in BOTH},
     ),
     Claim(
         "Sections V, VIII",
@@ -119,7 +118,7 @@ CLAIMS: Final[tuple[Claim, ...]] = (
         about(4.0, form="ratio"),
         {
             column: tuple(_one("event_messages", _volatile(column, tiers=SHOP, p_fail=0.0, f=f)) for f in (0, 3))
-            for column in (OURS, PAPER)
+            for column in BOTH
         },
     ),
     Claim(
@@ -136,7 +135,7 @@ CLAIMS: Final[tuple[Claim, ...]] = (
         Shape(),
         {
             column: (Query("event_messages", _volatile(column, tiers=PLANT, p_fail=HIGH, links=True), "f"),)
-            for column in (OURS, PAPER)
+            for column in BOTH
         },
     ),
     Claim(
@@ -161,6 +160,40 @@ CLAIMS: Final[tuple[Claim, ...]] = (
         Shape(),
         _curve("leader_messages", "f", tiers=PLANT, **_BY_F),
         less_is_better=True,
+    ),
+    *(
+        Claim(
+            figure,
+            f"{words} grow linearly with f, at ten times the paper's highest rate",
+            f"tiers {PLANT}, f = 0 to 5, p = 1 % for replicas and links: more happens, and varies less",
+            Shape(),
+            {column: (Query(what, _volatile(column, tiers=PLANT, p_fail=HIGH, links=True), "f"),) for column in BOTH},
+            less_is_better=True,
+        )
+        for figure, words, what in (
+            ("Figure 5a", "duplicate event messages", "duplicates"),
+            ("Figure 5b", "messages for leader election", "leader_messages"),
+        )
+    ),
+    *(
+        Claim(
+            "Figure 5, why",
+            says,
+            f"the same runs{axis}; ours, not the paper's sentence",
+            Shape(shape),
+            {column: (Query(what, _volatile(column, tiers=PLANT, p_fail=HIGH, links=True), x),) for column in BOTH},
+        )
+        for says, axis, shape, what, x in (
+            ("the links that fail grow as the square of f", "", "quadratic", "links_failed", "f"),
+            (
+                "duplicates grow linearly with the links that failed",
+                ", by failed links",
+                "linear",
+                "duplicates",
+                "links_failed",
+            ),
+            ("and so do leader messages", ", by failed links", "linear", "leader_messages", "links_failed"),
+        )
     ),
     Claim(
         "Figure 5a, full size",
@@ -219,7 +252,7 @@ CLAIMS: Final[tuple[Claim, ...]] = (
                 column: tuple(
                     _one(one, _failing(_volatile(column, f=3, p_fail=P_MAX))) for one in ("event_messages", what)
                 )
-                for column in (OURS, PAPER)
+                for column in BOTH
             },
         )
         for words, what in (("duplicates", "duplicates"), ("leader messages", "leader_messages"))
@@ -231,7 +264,7 @@ CLAIMS: Final[tuple[Claim, ...]] = (
         Within(-0.01, 0.01, form="ratio"),
         {
             column: tuple(_one(what, _high(3, column)) for what in ("event_messages", "duplicates", "leader_messages"))
-            for column in (OURS, PAPER)
+            for column in BOTH
         },
     ),
     Claim(
@@ -239,14 +272,14 @@ CLAIMS: Final[tuple[Claim, ...]] = (
         "most of the time one leader alone is active",
         f"tiers {PLANT}, f = 2, p = 1 %: the part of samples with more than one; we take most as 95 %",
         Within(-0.05, 0.05),
-        {column: (_one("crowded", _high(2, column)),) for column in (OURS, PAPER)},
+        {column: (_one("crowded", _high(2, column)),) for column in BOTH},
     ),
     Claim(
         "Section VI",
         "the fewer leaders at once, the fewer duplicates",
         f"tiers {PLANT}, f = 2, p = 1 %: over the seeds, the part of samples with several leaders, and duplicates",
         Together(),
-        {column: tuple(_one(what, _high(2, column)) for what in ("crowded", "duplicates")) for column in (OURS, PAPER)},
+        {column: tuple(_one(what, _high(2, column)) for what in ("crowded", "duplicates")) for column in BOTH},
     ),
     Claim(
         "Figure 7",
@@ -255,7 +288,7 @@ CLAIMS: Final[tuple[Claim, ...]] = (
         Within(0.99, 1.01),
         {
             column: (_one("leader_count", _failing(_volatile(column, tiers=PLANT, f=2, p_fail=P_MAX))),)
-            for column in (OURS, PAPER)
+            for column in BOTH
         },
     ),
     Claim(
@@ -308,7 +341,7 @@ CLAIMS: Final[tuple[Claim, ...]] = (
         Less(("f = 3", "f = 2", "f = 0"), " ms", added=True),
         {
             column: tuple(_one("latency_ms_mean", _durable(f, p, column)) for f in (3, 2, 0) for p in (0.1, P_MAX))
-            for column in (OURS, PAPER)
+            for column in BOTH
         },
     ),
     Claim(
