@@ -57,16 +57,8 @@ BY_DESIGN: Final = {
 }
 
 KNOWN: Final = {
-    ("sinks", "removed"): "the run no longer delivers there; status does not list it",
     ("roots", "removed"): "of the newest one: whoever kept its anchor finds it",
-    ("states on Spark", "removed"): "the run that needs it names it, or goes on from an older one",
-    (
-        "states on Spark",
-        "truncated",
-    ): "into the digest: taken for a state of an older release, and named when it is read",
-    ("savepoints", "removed"): "the run that needs it names it",
-    ("run, clusters, places", "removed"): "the command that needs it says that there is none",
-    ("run, clusters, places", "swapped"): "the command that reads it says that it is none",
+    ("states on Spark", "removed"): "of the newest one: the run goes on from an older one, or names it",
     ("process numbers", "truncated"): "into the start time: no process has that one, so it counts as ended",
     ("databases of nodes", "removed"): "the node is one with an empty disk",
     ("databases of nodes", "rolled back"): "nothing on that disk tells; the other nodes are ahead of it",

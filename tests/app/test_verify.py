@@ -6,7 +6,9 @@ import contextlib
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from tests.app.small_run import files, flips, make
@@ -16,7 +18,7 @@ from unerring.app.verifying import KINDS, verify
 from unerring.cli import main
 from unerring.log import EventLog, store_at
 from unerring.log.segments import segment_name
-from unerring.model import UnerringError
+from unerring.model import UnerringError, protect, verified
 from unerring.runtime.storage import SqliteStorage
 
 DATABASES = "databases of nodes"
@@ -95,6 +97,68 @@ def test_a_missing_segment_is_named(data: Path, capsys: pytest.CaptureFixture[st
     assert segment_name(20) in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("pattern", "witness"),
+    [
+        ("sinks/Burst.json", "sink-Burst.json is the position of that sink"),
+        ("live/cluster.json", "status/Rate.0.json belongs to a node that it has"),
+        ("processes/nodes.json", "processes/n0.db belongs to a node that it has"),
+        ("savepoints/*/*of*", "root 1 names it"),
+    ],
+)
+def test_what_is_removed_is_missed_where_something_else_names_it(data: Path, pattern: str, witness: str) -> None:
+    [path] = data.glob(pattern)
+    path.unlink()
+    [sentence] = verify(data).damage
+    assert sentence.startswith(f"{path} is missing: ")
+    assert witness in sentence
+
+
+def test_a_savepoint_that_went_for_a_later_one_is_not_missed(data: Path) -> None:
+    [path] = data.glob("savepoints/*/*of*")
+    time, _, rest = path.name.partition(".")
+    path.rename(path.with_name(f"{int(time) + 1:019d}.{rest}"))
+    assert not verify(data).damage
+
+
+def test_what_the_newest_states_of_a_level_rest_on_is_missed(data: Path) -> None:
+    [whole] = data.glob("states/*/*of*")
+    state = msgspec.msgpack.decode(verified(whole.read_bytes(), ""), type=list[Any])
+    time, _, rest = whole.name.partition(".")
+    delta = [*state[:4], state[4] + 1, [state[4]], state[6]]
+    newer = whole.with_name(f"{int(time) + 1:019d}.{rest}")
+    newer.write_bytes(protect(msgspec.msgpack.encode(delta)))
+    assert not verify(data).damage
+    whole.unlink()
+    assert verify(data).damage == [f"{whole} is missing: {newer} rests on it; restore it from a copy"]
+    newer.rename(whole)
+    [sentence] = verify(data).damage
+    assert f"{whole} is the state of partition 0 at {state[4] + 1}: it was swapped" in sentence
+
+
+def test_a_level_with_states_and_nothing_that_says_where_it_began_is_named(data: Path) -> None:
+    [began] = data.glob("states/*/began")
+    began.unlink()
+    assert not verify(data).damage, "its savepoint says it"
+    shutil.rmtree(data / "savepoints")
+    assert any(sentence.startswith(f"{began} is missing: ") for sentence in verify(data).damage)
+
+
+def test_a_file_in_the_place_of_another_is_named(data: Path) -> None:
+    cluster, nodes = data / "live" / "cluster.json", data / "processes" / "nodes.json"
+    cluster.write_bytes(nodes.read_bytes())
+    [sentence] = verify(data).damage
+    assert sentence.startswith(f"{cluster} is damaged (")
+
+
+def test_a_state_that_is_cut_off_where_its_digest_begins_is_damaged(data: Path) -> None:
+    [path] = data.glob("states/*/*of*")
+    whole = path.read_bytes()
+    for left in (0, 1, 7, 9, 20):
+        path.write_bytes(whole[:left])
+        assert any(str(path) in sentence for sentence in verify(data).damage), left
+
+
 def test_a_run_that_goes_on_is_verified(data: Path) -> None:
     """Files that come, change and go meanwhile are no damage."""
     chain = EventLog(data / "log").chain("Burst")
@@ -120,7 +184,8 @@ def test_a_folder_of_an_older_release_is_read_and_said_to_be_unprotected(
     position = data / "log" / "Burst" / "positions" / "starts.json"
     position.write_bytes(b"[20,0]")
     assert run(str(data)) == 0
-    assert "positions of readers: 1 files, 6 bytes; 1 of an older release, without digests" in capsys.readouterr().out
+    [said] = [line for line in capsys.readouterr().out.splitlines() if line.startswith("positions of readers: 2 files")]
+    assert "1 of an older release, without digests" in said
     assert "what that one wrote has no digests" in remember(data, "a:b")
     assert not remember(data, "a:b")
 
@@ -135,7 +200,7 @@ def test_a_run_on_a_store_is_verified_there(s3_bucket: str, tmp_path: Path) -> N
     store = store_at(f"{s3_bucket}/{tmp_path.name}")
     for path in sorted((tmp_path / "run").rglob("*")):
         name = path.relative_to(tmp_path / "run").as_posix()
-        kept = name.partition("/")[0] in ("log", "run.json", "states", "savepoints")
+        kept = name.partition("/")[0] in ("log", "run.json", "sinks", "states", "savepoints")
         if path.is_file() and kept and ".tmp" not in name:
             store.replace(name, path.read_bytes())
     place = place_of(store.locate(""), tmp_path / "empty")

@@ -254,12 +254,19 @@ def judge_history(place: Place, history: History, chains: dict[str, Chain]) -> J
     return judged
 
 
+def _has_later(place: Place, name: str) -> bool:
+    """Whether there is a savepoint of a later time, which this one went for. Names begin with the time."""
+    folder, _, own = name.rpartition("/")
+    time = own.partition(".")[0]
+    return any(other.partition(".")[0] > time for other in place.store.names(folder))
+
+
 def _judge_object(place: Place, name: str, digest: str, number: int, running: bool) -> Judged:
     content = place.store.read(name)
     where = place.store.locate(name)
     if content is None:
         gone = [f"{where} is missing: root {number} names it; restore it from a copy"]
-        return Judged([] if _is(name, GOES) else gone)
+        return Judged([] if _is(name, GOES) and _has_later(place, name) else gone)
     if sha256_of(content) == digest:
         return Judged()
     changed = f"{where} is not the object that root {number} names: it was changed"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from unerring.app.named import lacking, typed
 from unerring.app.place import Place, Where, matching, place_of
 from unerring.app.rooting import Covered, judge_history, own_streams, read_history
 from unerring.log import Anchor, Chain, Segment, Store, store_at
@@ -151,7 +152,7 @@ KINDS: Final[tuple[tuple[str, tuple[str, ...], Check], ...]] = (
     (
         "run, clusters, places",
         ("run.json", "live/cluster.json", "live/wanted.json", "nodes.json", "*/nodes.json"),
-        _json,
+        typed,
     ),
     ("ledgers, status, verdicts", ("*.json", "live/status/*.json", "processes/audit-processes.json"), _json),
     ("timeline and micro-batches", ("*.jsonl", "*/*.jsonl"), _lines),
@@ -205,6 +206,7 @@ def verify(
     chains = _chains(place, outcome)
     judged = judge_history(place, history, chains)
     outcome.damage += [sentence for sentence in judged.damage if sentence not in outcome.damage]
+    outcome.damage += [sentence for sentence in lacking(place) if sentence not in outcome.damage]
     outcome.notes += judged.notes
     outcome.others = sum(path.is_file() and path not in known for root in _roots(place) for path in root.rglob("*"))
     return outcome

@@ -54,9 +54,10 @@ def is_protected(raw: bytes) -> bool:
 
 
 def was_protected(raw: bytes) -> bool:
-    """Whether half of what a protected file begins with is there: the other half may be damaged."""
+    """Whether half of what a protected file begins with is there, and the other half may be damaged; or it was cut off
+    within that."""
     half = len(_HEAD) // 2
-    return raw[:half] == _HEAD[:half] or raw[half : len(_HEAD)] == _HEAD[half:]
+    return _HEAD.startswith(raw) or raw[:half] == _HEAD[:half] or raw[half : len(_HEAD)] == _HEAD[half:]
 
 
 def verified(raw: bytes, where: str, remedy: str = _REMEDY) -> bytes:

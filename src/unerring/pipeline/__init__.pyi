@@ -83,7 +83,7 @@ from .source import UnerringSource as UnerringSource
 from .sources import Source as Source, follow_source as follow_source, ingest_source as ingest_source
 from .spilling import FileRoom as FileRoom
 from .sql_tables import SparkTables as SparkTables, match as match
-from .states import DELTAS_MAX as DELTAS_MAX
+from .states import DELTAS_MAX as DELTAS_MAX, needed_by as needed_by
 from .streaming import (
     RESTARTS_MAX as RESTARTS_MAX,
     MaySeal as MaySeal,

@@ -81,6 +81,23 @@ def read_state(data: bytes, level: Level, bucket: int, buckets: int, at_us: int,
     return state
 
 
+def trail_of(data: bytes, place: tuple[int, int, int], where: str) -> tuple[int, ...]:
+    """The times of the states that one rests on, for who does not know its level. `place`: the time, bucket and number
+    of buckets that its name says. Nothing of an encrypted one, or of one in the form of another release."""
+    content = verified(data, where, _REMEDY)
+    if is_encrypted(content):
+        return ()
+    try:
+        state = msgspec.msgpack.decode(content, type=PartitionState)
+    except (msgspec.DecodeError, RecursionError):
+        return ()
+    if (state.through_us, state.bucket, state.buckets) != place:
+        raise LogError(
+            f"{where} is the state of partition {state.bucket} at {state.through_us}: it was swapped; {_REMEDY}"
+        )
+    return state.trail
+
+
 class Partition:
     """The rules of a level over one bucket's keys."""
 

@@ -8,12 +8,14 @@ state in the place of a newer one: every state has its own time in its name.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from typing import Final
 
 from unerring.log import Store, join, store_at
 from unerring.model import TIME_MIN, LogError, protect, verified
 from unerring.pipeline.level import Level
-from unerring.pipeline.partition import Kept, Partition, PartitionState, encoded, read_state
+from unerring.pipeline.partition import Kept, Partition, PartitionState, encoded, read_state, trail_of
 
 STATES: Final = "states"
 SAVEPOINTS: Final = "savepoints"
@@ -218,6 +220,23 @@ class States:
     def locate(self, time_us: int, bucket: int) -> str:
         """Where a state is, or would be."""
         return self._store.locate(_name(time_us, bucket, self._level.buckets))
+
+
+def needed_by(states: Store, has_savepoint: bool) -> Iterator[str]:
+    """For who looks at a level's folder and knows nothing of the level: a sentence for each object that the newest
+    states rest on and that is missing, and for a level of which nothing says where it began."""
+    names = set(states.names(""))
+    if _BEGAN not in names and names and not has_savepoint:
+        yield f"{states.locate(_BEGAN)} is missing: it says where the level of the states beside it began"
+    counted = Counter((parsed[0], parsed[2]) for parsed in map(_parsed, names) if parsed is not None)
+    time_us, count = max((place for place, there in counted.items() if there == place[1]), default=(TIME_MIN, 0))
+    for bucket in range(count):
+        name = _name(time_us, bucket, count)
+        data = states.read(name)
+        for before_us in () if data is None else trail_of(data, (time_us, bucket, count), states.locate(name)):
+            below = _name(before_us, bucket, count)
+            if below not in names:
+                yield f"{states.locate(below)} is missing: {states.locate(name)} rests on it"
 
 
 def partition_at(level: Level, bucket: int, from_us: int) -> Partition:
