@@ -13,7 +13,7 @@ from counter import Client, Counting, Server
 
 from unerring.audit import Violation
 from unerring.model import CallerError, ConfigError, Effects, Send
-from unerring.simulation import Bounds, Scenario, World, find, mutant, run
+from unerring.simulation import Bounds, Scenario, Tally, World, find, mutant, run
 
 SECOND_US = 1_000_000
 
@@ -157,3 +157,22 @@ def test_a_world_tells_who_is_in_it() -> None:
         on.call("b", "do", [])
     with pytest.raises(ConfigError, match="has a node 'a' already"):
         recorder.add(on, "a")
+
+
+def test_a_run_says_how_much_of_its_time_it_took_to_come_to_rest() -> None:
+    class Hasty(Counting):
+        calm_us = Counting.calm_us // 10
+
+    whole, tenth = run(Counting, 3), run(Hasty, 3)
+    assert 0 < whole.rested < 0.1
+    assert tenth.rested == pytest.approx(10 * whole.rested)
+
+    class Restless(Counting):
+        def settled(self, world: World) -> bool:
+            return False
+
+    assert run(Restless, 3).rested == 1.0
+    tally = Tally()
+    tally.count(whole)
+    tally.add(Tally(rested=0.5))
+    assert tally.rested == 0.5

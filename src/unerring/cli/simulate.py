@@ -231,6 +231,7 @@ def _print_sweep(name: str, mutant: str, seeds: range, tally: Tally, seconds: fl
         f"{tally.virtual_us / SECOND_US / 3600:.1f} h of virtual time in {seconds:.1f} s: "
         f"{tally.seeds / seconds:.1f} seeds/s, {tally.messages / seconds:,.0f} messages/s"
     )
+    _print_rested(tally.rested)
     _print_reached(tally.reached, tally.seeds)
     for what in unreached:
         out.print(f"[yellow]never reached:[/yellow] {escape(what)}")
@@ -243,6 +244,11 @@ def _print_sweep(name: str, mutant: str, seeds: range, tally: Tally, seconds: fl
         out.print(f"[red]{tally.violated} of {tally.seeds} seeds violated[/red]")
     else:
         out.print("[green]0 violations[/green]")
+
+
+def _print_rested(share: float) -> None:
+    if share:
+        out.print(f"rested after at most {100 * share:.0f} % of the time that the scenario allows for it", markup=False)
 
 
 def _print_reached(reached: dict[str, int], of: int = 0) -> None:
@@ -291,6 +297,7 @@ def _summary(
         ],
         "reached": tally.reached,
         "never_reached": unreached,
+        "rested": round(tally.rested, 4),
         "messages": tally.messages,
         "virtual_s": tally.virtual_us / SECOND_US,
         "real_s": round(seconds, 3),

@@ -53,6 +53,8 @@ class Outcome(msgspec.Struct, frozen=True):
     """Equal for equal runs: of the counters and of where chance ended; when traced, of every step too."""
     pairs: dict[str, int] = {}
     """How often each kind of fault struck in each state of a machine."""
+    rested: float = 0.0
+    """The share of `calm_us` after which everything was at rest; 1 if it never was."""
 
 
 class Scenario(ABC):
@@ -207,7 +209,7 @@ def run(
     try:
         world = World(seed, trace=None if trace is None else _hashed(trace, hasher.update))
         played = scenario_class()
-        _play(played, world, schedule, favour)
+        rested = _play(played, world, schedule, favour)
         phase, violations = _judge(played, world)
     except BaseException as error:  # The scenario itself is wrong, or interrupted: no verdict, but say where.
         error.add_note(f"in scenario {scenario_class.name}, seed {seed}")
@@ -227,22 +229,25 @@ def run(
         virtual_us=world.now_us,
         digest=hasher.hexdigest(),
         pairs=world.pairs,
+        rested=rested,
     )
 
 
-def _play(played: Scenario, world: World, schedule: Sequence[Fault] | None, favour: str = "") -> None:
+def _play(played: Scenario, world: World, schedule: Sequence[Fault] | None, favour: str = "") -> float:
+    """Up to where everything rests; the share of the calm that it took."""
     played.build(world)
     world.states = lambda name: played.states(world, name)
     inject(world, _schedule(played, world, favour) if schedule is None else schedule)
     world.run_until(played.faults_us)
     if world.broken:
-        return
+        return 0.0
     world.at(world.now_us, lambda: calm(world))
-    end_us = world.now_us + played.calm_us
+    began_us, end_us = world.now_us, world.now_us + played.calm_us
     while world.now_us < end_us and not world.broken:
         world.run_until(min(world.now_us + _SETTLE_STEP_US, end_us))
         if played.settled(world):
-            return
+            return (world.now_us - began_us) / played.calm_us
+    return 0.0 if type(played).settled is Scenario.settled else 1.0  # nothing says when it rests
 
 
 def _judge(played: Scenario, world: World) -> tuple[str, tuple[Violation, ...]]:

@@ -40,12 +40,15 @@ class Tally(msgspec.Struct):
     failures: list[Outcome] = msgspec.field(default_factory=list)
     reached: dict[str, int] = msgspec.field(default_factory=dict)
     """The number of seeds in which each "sometimes" was reached."""
+    rested: float = 0.0
+    """The greatest share of the calm that a seed took to come to rest."""
 
     def count(self, outcome: Outcome) -> None:
         self.seeds += 1
         self.messages += outcome.messages
         self.steps += outcome.steps
         self.virtual_us += outcome.virtual_us
+        self.rested = max(self.rested, outcome.rested)
         for what in outcome.reached:
             self.reached[what] = self.reached.get(what, 0) + 1
         if outcome.violations:
@@ -57,6 +60,7 @@ class Tally(msgspec.Struct):
         self.messages += other.messages
         self.steps += other.steps
         self.virtual_us += other.virtual_us
+        self.rested = max(self.rested, other.rested)
         for what, number in other.reached.items():
             self.reached[what] = self.reached.get(what, 0) + number
         self.violated += other.violated
