@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from unerring import Process, Rehearsal, Service
 from unerring.model import ProcessError
-from unerring.processes import Mail, State
+from unerring.processes import Mail, State, explain, process_text
 from unerring.processes.mailbox import Mailbox
 
 
@@ -114,3 +116,29 @@ def test_what_cannot_be_is_refused_when_it_is_built() -> None:
     keyed = process.receive("keyed", answers=ask, key="item")
     with pytest.raises(ProcessError, match="receive keyed has a key, so nobody answers with it"):
         process.flow(ask, keyed, late, answer)
+
+
+def test_explain_warns_of_a_receive_that_may_take_the_answer_to_what_was_undone() -> None:
+    def talk(**more: Any) -> Process:
+        process = Process("talk", state=Talk, services=[Service("partner")])
+
+        @process.send(service="partner")
+        async def ask(item: str) -> None: ...
+
+        @process.action(service="partner", write=True)
+        async def book(item: str) -> None: ...
+
+        return process.flow(book, ask, process.receive("answer", writes="answer", **more))
+
+    (warning,) = explain(talk())["warnings"]
+    assert warning.startswith("answer takes whatever comes on channel 'answer': after a failure ask may be undone")
+    assert "warnings\n  answer takes whatever comes" in process_text(talk())
+    assert "warnings" not in process_text(talk(answers="ask"))
+    assert explain(talk(answers="ask"))["warnings"] == explain(talk(key="item"))["warnings"] == []
+    assert explain(asking(rounds=True))["warnings"] == []
+    final = Process("talk", state=Talk, services=[Service("partner")])
+
+    @final.send(service="partner", compensable=False)
+    async def tell(item: str) -> None: ...
+
+    assert explain(final.flow(tell, final.receive("answer", writes="answer")))["warnings"] == []

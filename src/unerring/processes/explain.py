@@ -3,7 +3,7 @@ failover bound, and which actions may be executed twice."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import msgspec
@@ -37,8 +37,41 @@ def explain(process: Process, grouping: Grouping | None = None) -> dict[str, Any
         "threshold_us": rules.failover_us,
         "view_change_us": rules.view_change_us,
         "measured": bool(graph.view_change_us),
+        "warnings": warnings_of(graph),
         "trade": [_trade(graph, rules, failover_us) for failover_us in _THRESHOLDS_US],
     }
+
+
+def warnings_of(graph: Graph) -> list[str]:
+    """Receives that may get the answer to a message that was undone."""
+    answered = {vertex.answers for vertex in graph.vertices if vertex.answers}
+    found = []
+    for vertex in graph.vertices:
+        if vertex.kind is not Kind.RECEIVE or vertex.answers or vertex.key:
+            continue
+        asked = unanswered_send(graph, vertex, answered)
+        if asked:
+            found.append(
+                f"{vertex.name} takes whatever comes on channel {vertex.channel!r}: after a failure {asked} may be "
+                "undone and sent again under another interaction id, and the answer to the first one is taken, too; if "
+                f"{vertex.name} waits for the answer to {asked}, declare it with answers={asked}"
+            )
+    return found
+
+
+def unanswered_send(graph: Graph, receive: Vertex, answered: Collection[str]) -> str:
+    """The last compensable message before a receive that it could answer, and that no other one does."""
+    before, around = graph.before[receive.name], graph.around[receive.name]
+    sends = [graph.by_name[name] for name in graph.order if name in before and name not in answered]
+    fitting = [
+        one.name
+        for one in sends
+        if graph.around[one.name] == around[: len(graph.around[one.name])]
+        and one.kind is Kind.SEND
+        and one.write
+        and one.compensable
+    ]
+    return fitting[-1] if fitting else ""
 
 
 def _trade(graph: Graph, rules: Grouping, failover_us: int) -> dict[str, Any]:
@@ -232,6 +265,7 @@ def process_text(process: Process, grouping: Grouping | None = None) -> str:
     for loop in facts["loops"]:
         lines.append(f"  {loop['loop']}: {', '.join(loop['actions'])}")
         lines.append(f"      {loop['until']}, at most {loop['at_most']} rounds; the state after each round is decided")
+    lines += ["", "warnings", *(f"  {warning}" for warning in facts["warnings"])] if facts["warnings"] else []
     lines += ["", "groups"]
     for number, group in enumerate(facts["groups"], 1):
         names = ", ".join(group["actions"]) or "–"
