@@ -142,3 +142,49 @@ def test_explain_warns_of_a_receive_that_may_take_the_answer_to_what_was_undone(
     async def tell(item: str) -> None: ...
 
     assert explain(final.flow(tell, final.receive("answer", writes="answer")))["warnings"] == []
+
+
+MODEL = """<definitions xmlns="http://www.omg.org/spec/BPMN/20100524/MODEL" targetNamespace="t">
+  <message id="question" name="question"/><message id="offer" name="offer"/><message id="other" name="other"/>
+  <interface id="partner" name="partner"><operation id="ask" name="ask">
+    <inMessageRef>t:question</inMessageRef>{out}
+  </operation></interface>
+  <process id="buy" isExecutable="true">
+    <startEvent id="s"/><sendTask id="book"/><sendTask id="request" {request}/>
+    <intermediateCatchEvent id="wait"><messageEventDefinition messageRef="{wait}">{operation}</messageEventDefinition>
+    </intermediateCatchEvent><endEvent id="z"/>
+    <sequenceFlow id="1" sourceRef="s" targetRef="book"/><sequenceFlow id="2" sourceRef="book" targetRef="request"/>
+    <sequenceFlow id="3" sourceRef="request" targetRef="wait"/><sequenceFlow id="4" sourceRef="wait" targetRef="z"/>
+  </process></definitions>"""
+OUT = "<outMessageRef>offer</outMessageRef>"
+AS_OPERATION = "<operationRef>ask</operationRef>"
+
+
+@pytest.mark.parametrize(
+    ("request_is", "out", "wait", "operation", "answers"),
+    [
+        ('operationRef="ask"', OUT, "offer", "", "request"),
+        ('messageRef="question"', OUT, "t:offer", "", "request"),
+        ('messageRef="question"', OUT, "other", AS_OPERATION, "request"),
+        ('messageRef="question"', OUT, "other", "", ""),
+        ('messageRef="other"', OUT, "offer", "", ""),
+        ('operationRef="ask"', "", "offer", AS_OPERATION, ""),
+    ],
+)
+def test_a_model_s_operation_pairs_a_request_with_its_answer(
+    request_is: str, out: str, wait: str, operation: str, answers: str
+) -> None:
+    text = MODEL.format(request=request_is, out=out, wait=wait, operation=operation)
+    process = Process.from_bpmn(text.encode(), service="work")
+    assert process.graph.by_name["wait"].answers == answers
+    assert bool(explain(process)["warnings"]) is not bool(answers)
+    if answers:
+        stage = Rehearsal(process, {"work": {"book": lambda: None, "request": lambda: None}})
+        stage.start("t")
+        stage.run_until(lambda: len(stage.effects("work")) == 2)
+        stage.signal("t", process.graph.by_name["wait"].channel, "of nobody in particular")
+        stage.run(seconds=1.0)
+        assert stage.query("t")["status"] == "running"
+        stage.signal("t", process.graph.by_name["wait"].channel, "yes", answers=stage.journal("work")[1].iid)
+        assert stage.finish("t").status == "completed"
+        stage.check()

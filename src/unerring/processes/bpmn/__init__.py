@@ -10,6 +10,7 @@ binding.py      what tasks, conditions and called processes are bound to
 draft.py        a graph under construction: dominators, loops, ends, soundness
 shaping.py      joins, loops, ends and inclusive gateways of a scope
 repetition.py   multi-instance activities and loops
+conversations.py  which wait takes the answer to which send
 importing.py    from nodes and flows to vertices and edges
 module.py       a Python module for a model
 folding.py      loops with several lanes, as one

@@ -13,6 +13,7 @@ import msgspec
 
 from unerring.model import ProcessError
 from unerring.processes.bpmn.binding import Binding
+from unerring.processes.bpmn.conversations import with_answers
 from unerring.processes.bpmn.draft import OUT, Draft
 from unerring.processes.bpmn.expressions import choice, equals, negation, parsed
 from unerring.processes.bpmn.fields import position
@@ -70,6 +71,7 @@ class _Import:
         limits = (process.deadline_us, process.holds, process.failover_us)
         try:
             graph = check(Graph(process.name, *parts, *limits))
+            graph = check(with_answers(graph, self.binding.model.root, nodes, self.elements, process.declared))
         except ProcessError as error:
             raise ProcessError(f"{self.problems.source} cannot be imported: {error}") from None
         return process.with_flow(graph, Drawing(self.binding.model.data, self.elements))
