@@ -16,8 +16,9 @@ import pytest
 from tests.app.live_tree import LiveRun, readings
 from tests.app.small_run import make
 from tests.log.worlds import BURST, table
-from unerring.app import back_up, backups, place_of, restore, verify
+from unerring.app import back_up, backups, failovers_of_run, note_kept, place_of, restore, verify
 from unerring.app.folder import FILE, remember
+from unerring.app.forgetting import kept_at_least
 from unerring.app.owner import Ownership
 from unerring.cli import main
 from unerring.log import EventLog, SigningKey, compact, cut, new_key, store_at
@@ -79,6 +80,21 @@ def test_whatever_operations_says_is_on_the_store_is_in_a_backup() -> None:
     covered = {pattern.partition("/")[0] for pattern in patterns} | inside
     assert len(named) > 12
     assert named - covered == {"owner.json", "owner."}
+
+
+def test_a_restored_run_serves_the_versions_that_it_was_run_with(data: Path, tmp_path: Path) -> None:
+    """Each threshold is a version of every process: without it open instances would wait for ever."""
+    for folder in (data, data / "processes"):
+        failovers_of_run(600_000, folder)
+        note_kept(7, folder, "n0")
+    assert run("backup", str(data), str(tmp_path / "saved")) == 0
+    assert run("restore", str(tmp_path / "saved"), str(tmp_path / "again")) == 0
+    for folder in (tmp_path / "again", tmp_path / "again" / "processes"):
+        assert failovers_of_run(0, folder) == (0, [600_000])
+        assert kept_at_least(folder) == 7
+    kept = tmp_path / "again" / "processes" / "kept.json"
+    kept.write_bytes(kept.read_bytes().replace(b"7", b"8", 1))
+    assert any("kept.json" in sentence for sentence in verify(tmp_path / "again").damage)
 
 
 def test_only_whoever_asks_gets_the_secrets(data: Path, tmp_path: Path) -> None:

@@ -52,6 +52,8 @@ HOST: Final = (
     "*.jsonl",
     "channels.json",
     "costs/*.json",
+    "failovers/*us",
+    "kept.json",
     "nodes.json",
     "policy.toml",
     "live/*.db",
@@ -63,6 +65,7 @@ HOST: Final = (
     "processes/*.json",
     "processes/*.jsonl",
     "processes/costs/*.json",
+    "processes/failovers/*us",
 )
 """Databases and ledgers of this host."""
 KEYS: Final = ("live/secret", "processes/secret", "live/tls/**/*")

@@ -154,7 +154,11 @@ KINDS: Final[tuple[tuple[str, tuple[str, ...], Check], ...]] = (
         ("run.json", "live/cluster.json", "live/wanted.json", "nodes.json", "*/nodes.json"),
         typed,
     ),
-    ("ledgers, status, verdicts", ("*.json", "live/status/*.json", "processes/audit-processes.json"), _json),
+    (
+        "ledgers, status, verdicts",
+        ("*.json", "live/status/*.json", "processes/audit-processes.json", "processes/kept.json"),
+        _json,
+    ),
     ("timeline and micro-batches", ("*.jsonl", "*/*.jsonl"), _lines),
     ("process numbers", ("pids/*", "*/pids/*"), _number),
     ("learned costs", ("costs/*.json", "*/costs/*.json"), _named_by_digest),
