@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
@@ -17,7 +18,7 @@ from unerring.app.listed import all_pages, each_once, latest_first, one_page
 from unerring.app.status import instances
 from unerring.app.status.instances import Instances
 from unerring.model import CallerError
-from unerring.runtime import control
+from unerring.runtime import Command, control
 from unerring.runtime.pages import PAGE_MAX, Wanted, page, place_of_row
 
 
@@ -120,3 +121,9 @@ def test_databases_are_left_alone_while_their_node_lives(tmp_path: Path, monkeyp
     told = Instances(tmp_path).look()
     assert (told["source"], told["open"]) == ("disk", 1)
     assert told["by_process"] == {"waiting": {"running": 1}}
+
+
+def test_a_command_says_no_more_than_it_has_to() -> None:
+    """A node of an older release refuses fields that it does not know."""
+    assert msgspec.json.encode(Command("start", "o1", "order")) == b'{"do":"start","instance":"o1","process":"order"}'
+    assert msgspec.json.decode(msgspec.json.encode(Command("page", limit=7)), type=Command).limit == 7

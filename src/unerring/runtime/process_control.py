@@ -18,8 +18,8 @@ PRESENT_S: Final = 10.0
 """How long a start waits for a node with an empty disk; then another node may be asked."""
 
 
-class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A command to a node."""
+class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A command to a node. What it does not use is not sent, so that a node of an older release understands it."""
 
     do: str
     instance: str = ""
