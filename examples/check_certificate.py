@@ -53,7 +53,9 @@ def faults_of(verdict: dict[str, Any], key: str = "") -> list[str]:
     faults = []
     unsigned = {name: value for name, value in verdict.items() if name != "signature"}
     canonical = json.dumps(unsigned, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-    if verdict["format"] != 1 or not signed(verdict["key"], verdict["signature"], b"unerring-verdict 1\n" + canonical):
+    if verdict["format"] not in (1, 2) or not signed(
+        verdict["key"], verdict["signature"], b"unerring-verdict 1\n" + canonical
+    ):
         faults.append("the signature is not by its key over this document")
     if key and verdict["key"] != key:
         faults.append("it is signed by another key")
@@ -69,7 +71,8 @@ def faults_of(verdict: dict[str, Any], key: str = "") -> list[str]:
         leaf = "\0".join(["stream", *map(str, stream["head"])]).encode()
         if climbed(leaf, stream["path"]) != verdict["roots"][-1]["merkle"]:
             faults.append(f"stream {stream['head'][0]} is not under the root")
-    if verdict["wrong"] != sum(sum(rule["counts"].values()) for rule in verdict["rules"]) + len(verdict["violations"]):
+    counts = [rule["counts"] for rule in verdict["rules"]] + [(verdict.get("processes") or {}).get("counts", {})]
+    if verdict["wrong"] != sum(sum(one.values()) for one in counts) + len(verdict["violations"]):
         faults.append("the violations do not add up")
     return faults
 

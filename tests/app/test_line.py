@@ -7,24 +7,29 @@ import asyncio
 import shutil
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
 import httpx
 import msgspec
 import pytest
+from examples.check_certificate import faults_of as second_faults_of
 
 from unerring import App, Embedded, HttpService, IdempotencyFilter, Process, Service, last, rule, run_on, step, stream
+from unerring.app import RootSealer, place_of, remember
 from unerring.app.acting import PROCESSES
 from unerring.app.demo.mutants import forget_instance, invent_instance, rewrite
-from unerring.app.process_audit import audit_processes
+from unerring.app.process_audit import _shown, audit_processes
 from unerring.app.reconciling import reconcile
+from unerring.audit import Certificate, JudgedProcesses, Report, faults_of, read_certificate
 from unerring.audit.line import ASKED, DONE, OWNED, STARTED, WITNESSES_MAX, Begun, Wanted, check_starts
-from unerring.log import BadEvent, EventLog, LogWriter, Positions, Quarantine, Reason
-from unerring.model import ConfigError, Event, Persist, Stamp
+from unerring.cli import main
+from unerring.log import BadEvent, EventLog, LogWriter, Positions, Quarantine, Reason, new_key
+from unerring.model import ConfigError, Event, Persist, Stamp, protect_json, schema_of
 from unerring.processes.messages import State
 from unerring.processes.roster import HISTORY
+from unerring.runtime.process_cluster import PLACES, Places
 from unerring.runtime.services import SqliteStore
 from unerring.runtime.storage import SqliteStorage
 
@@ -250,3 +255,81 @@ def test_a_process_whose_name_no_position_can_be_kept_under_is_refused() -> None
     make: Callable[..., App] = App("plant", rules=[rules], buckets=1).on("hotness").start
     with pytest.raises(ConfigError, match="situations cannot start 'cool down'; name it with letters"):
         make(process)
+
+
+PLANT = app()
+
+
+class Certified:
+    """`unerring audit --certificate` on a copy, with situations that nobody has to recompute on Spark."""
+
+    def __init__(self, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.data, self.verdict = data, data / "verdict.json"
+        self.key = data.parent / "key.pem"
+        new_key(self.key)
+        heats = LogWriter(EventLog(data / "log"), schema_of(Heat), buckets=1)
+        heats.append("press", (1, 1), Stamp(SECOND), {"machine": "press-1", "celsius": 82.0}, 0)
+        heats.end(0)
+        heats.seal()
+        remember(data, f"{__name__}:PLANT")
+        (data / PROCESSES / PLACES).write_bytes(protect_json(Places([f"{__name__}:PLANT"], {})))
+        RootSealer(place_of(data)).seal()
+        report = Report("plant", str(data), 0, 0, (), ())
+        monkeypatch.setattr("unerring.app.auditing.Audit.run", lambda *_: report)
+        monkeypatch.setattr("unerring.pipeline.spark_session", lambda *_: nullcontext())
+
+    def audited(self) -> tuple[int, Certificate, dict[str, Any]]:
+        """The exit code, and what both checkers hold of what was signed."""
+        command = ["audit", str(self.data), "--journal", str(self.data / "fans.db")]
+        with pytest.raises(SystemExit) as ended:
+            main([*command, "--certificate", str(self.verdict), "--signing-key", str(self.key)])
+        certificate, document = read_certificate(self.verdict.read_bytes(), "it")
+        assert faults_of(certificate, document) == second_faults_of(document) == []
+        return int(str(ended.value.code)), certificate, document
+
+
+def test_a_certificate_says_what_was_found_of_processes(data: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    """It was signed before they were judged: the exit code was 1, and what was signed said that nothing was wrong."""
+    certified, count = Certified(data, monkeypatch), len(found())
+    code, certificate, _ = certified.audited()
+    judged = certificate.processes
+    assert judged is not None
+    assert (code, certificate.format, certificate.wrong, judged.counts) == (0, 2, 0, {})
+    assert (judged.instances, judged.interactions, judged.unseen) == ({"completed": count}, count, ())
+    assert judged.versions[0].startswith("cool ")
+    assert judged.journals == (str(data / "fans.db"),)
+    journal(data, "DELETE FROM unerring_journal WHERE n = (SELECT max(n) FROM unerring_journal)")
+    code, certificate, document = certified.audited()
+    assert certificate.processes is not None
+    assert (code, certificate.wrong) == (1, certificate.processes.wrong)
+    assert certificate.wrong >= 1
+    assert faults_of(certificate, {**document, "processes": None})[0].startswith("the signature is not by")
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        main(["check-certificate", str(certified.verdict)])
+    assert (
+        f"processes: {count} completed; {count - 1} interactions, {certificate.wrong} wrong" in capsys.readouterr().out
+    )
+
+
+def test_a_certificate_says_that_processes_were_not_checked(
+    data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    certified = Certified(data, monkeypatch)
+    monkeypatch.setattr("unerring.app.running_in", lambda folder: ["n0"])
+    _, certificate, _ = certified.audited()
+    assert certificate.processes == JudgedProcesses(not_checked="n0 still run; stop the run first")
+    shutil.rmtree(data / PROCESSES)
+    _, certificate, _ = certified.audited()
+    assert certificate.processes == JudgedProcesses(not_checked="no process node has run in the folder of the run")
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        main(["check-certificate", str(certified.verdict)])
+    said = capsys.readouterr().out
+    assert "processes were not checked: no process node has run" in said
+    assert "nothing is wrong in what was judged" in said
+
+
+def test_no_password_of_a_journal_is_signed() -> None:
+    assert _shown("postgresql://anna:s3cret@db:5432/shop?password=s3cret") == "postgresql://db/shop"
+    assert _shown("fans.db") == "fans.db"

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from unerring.audit import Report, RuleVerdict, Violation, certificate_of, faults_of, read_certificate
+from unerring.audit import JudgedProcesses, Report, RuleVerdict, Violation, certificate_of, faults_of, read_certificate
 from unerring.audit.certificate import PURPOSE, ROOTS_MAX, canonical
 from unerring.log import Head, Root, SigningKey, anchor_of, new_key
 from unerring.model import CallerError
@@ -88,6 +88,24 @@ def test_what_does_not_agree_with_itself_is_named(key: SigningKey) -> None:
     assert again(key, content, through_us=81) == ["stream b was judged beyond what the root covers"]
 
 
+def test_what_was_found_of_processes_counts(key: SigningKey) -> None:
+    content = signed(key)
+    found = {"counts": {"once": 2}, "instances": {"completed": 3}}
+    assert again(key, content, processes=found) == ["it says 4 violations, and lists 6"]
+    assert again(key, content, processes=found, wrong=6) == []
+    assert again(key, content, processes={**found, "not_checked": "they run"}, wrong=6) == [
+        "it says that processes were not checked, and what was found of them"
+    ]
+    assert again(key, content, format=1) == [], "an older release signed it"
+    assert again(key, content, format=1, processes=found, wrong=6) == [
+        "it is of format 1, which does not tell of processes, and tells of them"
+    ]
+    report = Report("app", "run", 0, 80, (), (), events={"a": 5})
+    acted = JudgedProcesses(counts={"once": 2, "agreed": 1}, unjudged=1)
+    told, document = read_certificate(certificate_of(report, [], {}, roots(1), "1.0", 99, key, acted), "here")
+    assert (told.wrong, told.processes, faults_of(told, document)) == (3, acted, [])
+
+
 def test_anchors_that_were_kept_elsewhere_are_compared(key: SigningKey) -> None:
     certificate, document = read_certificate(signed(key), "here")
     first = anchor_of(roots(1)[0])
@@ -105,5 +123,5 @@ def test_what_is_no_certificate_is_refused(key: SigningKey) -> None:
         with pytest.raises(CallerError, match="here is not a certificate"):
             read_certificate(content, "here")
     _, document = read_certificate(signed(key), "here")
-    with pytest.raises(CallerError, match="certificate format 2, this release reads 1"):
-        read_certificate(json.dumps({**document, "format": 2}).encode(), "here")
+    with pytest.raises(CallerError, match="certificate format 3, this release reads 1 and 2"):
+        read_certificate(json.dumps({**document, "format": 3}).encode(), "here")

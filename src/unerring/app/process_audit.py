@@ -7,6 +7,7 @@ PostgreSQL), or from files of JSON lines, one `Did` each, that a service of one'
 from __future__ import annotations
 
 import sqlite3
+import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -64,6 +65,10 @@ class ProcessVerdict(msgspec.Struct, frozen=True):
     violations: tuple[Violation, ...]
     unseen: tuple[str, ...] = ()
     """Actions that write, whose effects no journal tells of: decided, but not compared with anything."""
+    versions: tuple[str, ...] = ()
+    """Name and version of the processes that were given."""
+    journals: tuple[str, ...] = ()
+    """Where the services' journals were, without what logs in there."""
 
     @property
     def wrong(self) -> bool:
@@ -112,7 +117,12 @@ def audit_processes(
     versions = {(process.name, process.graph.version): process for process in family(processes)}
     verdict = _judge(known.decided, known.settled, lines, versions, _unseen(versions.values(), lines, bool(sources)))
     beyond = [violation for journal in sources for violation in check_flow(read_flow(journal), _ids(journal))]
-    verdict = msgspec.structs.replace(verdict, violations=(*verdict.violations, *beyond))
+    verdict = msgspec.structs.replace(
+        verdict,
+        violations=(*verdict.violations, *beyond),
+        versions=tuple(sorted(f"{name} {version}" for name, version in versions)),
+        journals=tuple(map(_shown, sources)),
+    )
     others = [known_in(other) for other in also]
     owners = [instance for one in (known, *others) for instance in (*one.decided, *sorted(one.outlined))]
     strange = check_owners(lines, owners)
@@ -121,6 +131,14 @@ def audit_processes(
         forgotten = [line for violation in strange for line in violation.witness]
         return msgspec.structs.replace(verdict, unjudged=(*verdict.unjudged, *forgotten))
     return msgspec.structs.replace(verdict, violations=(*verdict.violations, *strange))
+
+
+def _shown(journal: str) -> str:
+    """A journal for people to see."""
+    if "://" not in journal:
+        return journal
+    parts = urllib.parse.urlsplit(journal)
+    return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
 
 
 def _unseen(processes: Iterable[Process], lines: Sequence[Did], any_journal: bool) -> frozenset[tuple[str, str]]:

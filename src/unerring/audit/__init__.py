@@ -1,6 +1,6 @@
 """Pure checkers: from a history to a list of violations, each with its witness. No I/O, no clock, no randomness."""
 
-from unerring.audit.certificate import Certificate, certificate_of, faults_of, read_certificate
+from unerring.audit.certificate import Certificate, JudgedProcesses, certificate_of, faults_of, read_certificate
 from unerring.audit.comparison import WITNESSES_MAX, Finding, Stretch, compare, missing
 from unerring.audit.difference import Difference, difference
 from unerring.audit.effects import Due, Effect, check_effects
@@ -46,6 +46,7 @@ __all__ = [
     "Finding",
     "Incarnation",
     "Intake",
+    "JudgedProcesses",
     "Model",
     "Passed",
     "Range",

@@ -20,7 +20,9 @@ from unerring.log import Anchor, Head, Path, Root, SigningKey, anchor_of, is_sig
 from unerring.model import CallerError
 from unerring.rules import Plan, stored
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+FORMATS: Final = (1, FORMAT)
+"""Those that are read: the first one does not tell of processes."""
 ROOTS_MAX: Final = 1000
 """A certificate names at most so many of the newest roots."""
 PURPOSE: Final = b"unerring-verdict 1\n"
@@ -56,6 +58,32 @@ class JudgedRule(msgspec.Struct, frozen=True):
         return sum(self.counts.values())
 
 
+class JudgedProcesses(msgspec.Struct, frozen=True):
+    """What was found of the run's processes, with the services' journals."""
+
+    versions: tuple[str, ...] = ()
+    """Name and version of those that could be judged."""
+    journals: tuple[str, ...] = ()
+    """With what they were compared."""
+    instances: dict[str, int] = {}
+    """How many, by status."""
+    interactions: int = 0
+    unsettled: int = 0
+    """Instances that have not ended: judged only for what must hold at any time."""
+    unjudged: int = 0
+    """Instances whose process, version or history was not there."""
+    unseen: tuple[str, ...] = ()
+    """Actions whose effects no journal tells of: decided, and compared with nothing."""
+    counts: dict[str, int] = {}
+    """Violations by the promise that they break."""
+    not_checked: str = ""
+    """Why nothing of them was judged."""
+
+    @property
+    def wrong(self) -> int:
+        return sum(self.counts.values())
+
+
 class Certificate(msgspec.Struct, frozen=True):
     """The document."""
 
@@ -82,6 +110,8 @@ class Certificate(msgspec.Struct, frozen=True):
     notes: tuple[str, ...]
     key: str
     signature: str = ""
+    processes: JudgedProcesses | None = None
+    """None: it has none (or, in format 1, they were not judged)."""
 
 
 def certificate_of(
@@ -92,6 +122,7 @@ def certificate_of(
     release: str,
     at_us: int,
     key: SigningKey,
+    processes: JudgedProcesses | None = None,
 ) -> bytes:
     """The signed document of an audit. `roots`: all up to the one that was judged."""
     newest = roots[-1]
@@ -105,7 +136,7 @@ def certificate_of(
         run=report.run,
         from_us=report.from_us,
         through_us=report.through_us,
-        wrong=report.wrong,
+        wrong=report.wrong + (0 if processes is None else processes.wrong),
         roots=tuple(anchor_of(root) for root in roots[-ROOTS_MAX:]),
         streams=tuple(JudgedStream(head, merkle_path(leaves, at)) for at, head in enumerate(newest.streams)),
         rules=tuple(
@@ -130,6 +161,7 @@ def certificate_of(
         violations=tuple(one.promise for one in (*report.intake_violations, *report.line_violations)),
         notes=report.notes,
         key=key.public,
+        processes=processes,
     )
     document = msgspec.to_builtins(certificate)
     document["signature"] = key.sign(PURPOSE + canonical(document))
@@ -149,8 +181,9 @@ def read_certificate(content: bytes, where: str) -> tuple[Certificate, dict[str,
         certificate = msgspec.convert(document, Certificate)
     except (ValueError, RecursionError) as error:
         raise CallerError(f"{where} is not a certificate of an audit: {error}") from None
-    if certificate.format != FORMAT:
-        raise CallerError(f"{where} has certificate format {certificate.format}, this release reads {FORMAT}")
+    if certificate.format not in FORMATS:
+        read = " and ".join(map(str, FORMATS))
+        raise CallerError(f"{where} has certificate format {certificate.format}, this release reads {read}")
     return certificate, document
 
 
@@ -189,8 +222,13 @@ def faults_of(
 
 def _claims(certificate: Certificate) -> list[str]:
     """Whether what it says adds up."""
-    counted = sum(rule.wrong for rule in certificate.rules) + len(certificate.violations)
+    processes = certificate.processes or JudgedProcesses()
+    counted = sum(rule.wrong for rule in certificate.rules) + len(certificate.violations) + processes.wrong
     faults = [] if counted == certificate.wrong else [f"it says {certificate.wrong} violations, and lists {counted}"]
+    if certificate.format == 1 and certificate.processes is not None:
+        faults.append("it is of format 1, which does not tell of processes, and tells of them")
+    if processes.not_checked and (processes.instances or processes.counts):
+        faults.append("it says that processes were not checked, and what was found of them")
     heads = {stream.head.stream: stream.head for stream in certificate.streams}
     for name in certificate.events:
         if name not in heads:

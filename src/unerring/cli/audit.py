@@ -67,11 +67,14 @@ def command(
     Exit code 0: nothing is wrong. 1: something is wrong. 2: the run could not be checked.
     """
     from unerring.app import place_of
+    from unerring.model import CallerError
     from unerring.runtime import addresses_in
 
     place = place_of(run, scratch)
     key = _key(certificate, signing_key)
     if addresses_in(place.scratch):
+        if key is not None:
+            raise CallerError(f"{place} is a run of processes alone: it has no log, and no root to certify under")
         from unerring.cli.process import audit as audit_processes
 
         audit_processes([app] if app else [], journal, also, as_json, str(place.scratch))
@@ -104,11 +107,11 @@ def command(
     with console.status("starting Spark") as status, spark_session(config, f"audit {loaded.name}") as spark:
         report = audit.run(spark, status.update)
     keep(report, place)
-    if certificate is not None and key is not None:
-        certificate.write_bytes(certify(audit, report, key))
     acted = (
         _judged(place, app or address_in(place), journal or (), also or ()) if addresses_in(place.processes) else None
     )
+    if certificate is not None and key is not None:
+        certificate.write_bytes(certify(audit, report, key, acted))
     target = html or shown(place.store.locate(PAGE))
     if html is not None:
         html.write_text(page(report))

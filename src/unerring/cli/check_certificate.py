@@ -12,7 +12,7 @@ from unerring.cli._anchors import anchors_in
 from unerring.cli._place import Scratch, checked
 
 if TYPE_CHECKING:
-    from unerring.audit import Certificate
+    from unerring.audit import Certificate, JudgedProcesses
 
 
 def command(
@@ -85,6 +85,7 @@ def _show(certificate: Certificate, wrong: list[str]) -> None:
     from unerring.audit import moment
 
     newest = certificate.roots[-1] if certificate.roots else None
+    processes = certificate.processes
     found = "nothing is wrong" if not certificate.wrong else f"{certificate.wrong:,} violations"
     typer.echo(f"{certificate.app}, judged through {moment(certificate.through_us)} by release {certificate.release}")
     for rule in certificate.rules:
@@ -92,7 +93,9 @@ def _show(certificate: Certificate, wrong: list[str]) -> None:
             f"  {rule.stream} ({rule.engine}), rule {rule.rule} {rule.version}: {rule.delivered:,} delivered, "
             f"{rule.perfect:,} perfect, {rule.wrong:,} wrong"
         )
-    typer.echo(f"the verdict: {found}")
+    if processes is not None:
+        _show_processes(processes)
+    typer.echo(f"the verdict: {found}{'' if _all_judged(processes) else ' in what was judged'}")
     if newest is not None:
         typer.echo(f"root {newest.number} {newest.hash}")
     typer.echo(f"signed by {certificate.key}")
@@ -100,3 +103,22 @@ def _show(certificate: Certificate, wrong: list[str]) -> None:
         typer.echo(f"does not hold: {sentence}")
     if not wrong:
         typer.echo("the certificate holds")
+
+
+def _all_judged(processes: JudgedProcesses | None) -> bool:
+    return processes is None or not (processes.not_checked or processes.unjudged or processes.unseen)
+
+
+def _show_processes(processes: JudgedProcesses) -> None:
+    if processes.not_checked:
+        typer.echo(f"  processes were not checked: {processes.not_checked}")
+        return
+    counts = ", ".join(f"{count:,} {status}" for status, count in processes.instances.items()) or "none"
+    typer.echo(f"  processes: {counts}; {processes.interactions:,} interactions, {processes.wrong:,} wrong")
+    for count, words in (
+        (processes.unsettled, "instances not settled"),
+        (processes.unjudged, "instances not judged"),
+        (len(processes.unseen), "actions compared with no journal"),
+    ):
+        if count:
+            typer.echo(f"  {count:,} {words}")
