@@ -394,6 +394,60 @@ def test_whose_signatures_count_follows_the_policy(wait, monkeypatch, tmp_path, 
     wait.run(scenario())
 
 
+ELSEWHERE = {"udp": "192.0.2.1", "zmq": "192.0.2.1", "multicast": "239.255.79.7"}
+
+
+@pytest.mark.parametrize("scheme", ELSEWHERE)
+@pytest.mark.parametrize("side", ["publisher", "subscriber"])
+def test_nothing_unsigned_travels_in_the_clear_beyond_loopback(wait, cards, scheme, side) -> None:
+    """TLS protects the direct way alone: whoever reached the network made up what others believed."""
+    listens = side == "publisher" and scheme != "multicast"
+    place = f"{scheme}://{'0.0.0.0' if listens else ELSEWHERE[scheme]}:7000"
+
+    async def opened(tls: str) -> None:
+        where = f"{place}?interface=192.0.2.7&tls={tls}"
+        end = AsyncPublisher(where) if side == "publisher" else AsyncSubscriber(where)
+        async with end:
+            pass
+
+    for tls, why in (
+        ("", "without TLS on the direct way"),
+        (cards("producer"), r"unsigned.*ProducerConfig\(signed=True"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            wait.run(opened(tls))
+
+
+@pytest.mark.parametrize("scheme", ["udp", "zmq"])
+def test_what_is_signed_travels_beyond_loopback(wait, cards, scheme) -> None:
+    async def scenario() -> None:
+        port = free_port()
+        signs = ProducerConfig(signed=True, heartbeat_idle_us=10_000, heartbeat_pause_us_max=20_000)
+        where = f"{scheme}://0.0.0.0:{port}"
+        async with AsyncPublisher(where, config=signs, transport=channel(cards("producer", "gw1"), stream="")) as out:
+            at = ConsumerConfig(signed=True, start=Start.EARLIEST)
+            reader = channel(cards("consumer"), stream="")
+            async with AsyncSubscriber(f"{scheme}://127.0.0.1:{port}", config=at, transport=reader) as events:
+                await out.publish(b"signed")
+                assert (await anext(events)).value == b"signed"
+
+    wait.run(scenario())
+
+
+def test_whether_it_is_signed_no_address_says(cards, tmp_path) -> None:
+    """It is what both ends do. A subscriber whose policy has keys asks for signatures, too."""
+    group = f"multicast://239.255.79.7:7000?interface=192.0.2.7&tls={cards('consumer')}"
+    policy = tmp_path / "policy.toml"
+    policy.write_text(f'[keys]\ngw1 = "{public_key(tmp_path / "gw1.key")}"\n')
+    with pytest.raises(ConfigError, match="there is no option 'signed'"):
+        AsyncSubscriber(f"{group}&signed=true")
+    with pytest.raises(ConfigError, match="unsigned"):
+        AsyncSubscriber(group, transport=TransportConfig(signed=True))
+    AsyncSubscriber(f"{group}&policy={policy}")
+    AsyncSubscriber(group, config=ConsumerConfig(signed=True))
+    AsyncPublisher(group, name="gw1", config=ProducerConfig(signed=True))
+
+
 def test_one_identity_takes_no_more_than_its_part_of_the_connections(wait, cards) -> None:
     async def scenario() -> None:
         async with Outlet(cards("producer"), connections_per_peer_max=3) as outlet:

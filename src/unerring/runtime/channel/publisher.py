@@ -94,7 +94,7 @@ class AsyncPublisher(Generic[V]):
         self._codec = ChannelCodec(self._channel)
         if isinstance(where, str):
             of = self._records.schema.name if self._records.schema is not None else self._name
-            transport = for_stream(transport, of)
+            transport = for_stream(transport, of, signed=self._config.signed)
             certified = identities_at([where], transport)
             self._name = own_name(certified, Actor.PRODUCER, name) or self._name
         self._secret = "" if transport is None else transport.secret

@@ -40,7 +40,7 @@ from unerring.runtime.channel.vetting import own_name, vet_frames
 from unerring.runtime.guard import Guard
 from unerring.runtime.reports import Reports
 from unerring.runtime.timers import monotonic_us
-from unerring.runtime.transports import TransportConfig, for_stream, identities_at, open_inlets, open_outlet
+from unerring.runtime.transports import TransportConfig, for_stream, identities_at, open_inlets, open_outlet, policy_at
 
 V = TypeVar("V")
 
@@ -123,14 +123,16 @@ class AsyncSubscriber(Generic[V]):
             name = own_name(certified, Actor.CONSUMER, "")
             if name:  # it acknowledges for nobody else
                 self._config = msgspec.structs.replace(self._config, registered=f"{name}/{self._config.registered}")
+        given = getattr(getattr(places, "guard", None), "policy", Policy(()))
+        policy = policy_at(places, transport) if isinstance(places, Sequence) and places else given
+        self._keys = BelievedKeys(self._config, transport.secret, policy)
+        transport = msgspec.structs.replace(transport, signed=self._keys.asked)
         self._inlet = open_inlets(places, transport, self.reports) if isinstance(places, Sequence) else places
         self._peer_way = open_outlet(f"tcp://{serve}", transport, self.reports) if serve else None
         takes = getattr(self._inlet, "config", TransportConfig()).frame_bytes_max - _ROOM_BYTES
         if takes < self._config.answer_bytes_max:
             self._config = msgspec.structs.replace(self._config, answer_bytes_max=max(1024, takes))
         self._guard: Guard | None = getattr(self._inlet, "guard", None)
-        policy = self._guard.policy if self._guard is not None else Policy(())
-        self._keys = BelievedKeys(self._config, transport.secret, policy)
         known = self._keys if self._keys.asked else None
         self._machine = Consumer(random.Random(seed), self._config, positions, present_epoch, known)
         codec = ChannelCodec(channel or ChannelConfig())

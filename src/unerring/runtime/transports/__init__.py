@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from unerring.model import ConfigError, Inlet, Outlet, Who, require
+from unerring.model import ConfigError, Inlet, Outlet, Policy, Who, require
+from unerring.runtime.guard import load_policy
 from unerring.runtime.reports import Reports
 from unerring.runtime.transports.config import TransportConfig, TransportUrl, configured, parse_url
 from unerring.runtime.transports.lossy import Faults, LossyInlet, LossyOutlet
@@ -30,6 +31,7 @@ __all__ = [
     "open_inlet",
     "open_inlets",
     "open_outlet",
+    "policy_at",
 ]
 
 SCHEMES: Final[dict[str, str]] = {
@@ -73,10 +75,10 @@ def open_inlets(urls: Sequence[str], config: TransportConfig | None = None, repo
     return ManyInlets({url: open_inlet(url, config, reports) for url in urls})
 
 
-def for_stream(config: TransportConfig | None, stream: str) -> TransportConfig:
+def for_stream(config: TransportConfig | None, stream: str, signed: bool = False) -> TransportConfig:
     """`config`, whose rights are those for a stream, unless it names one."""
     config = config or TransportConfig()
-    return config if config.stream else msgspec.structs.replace(config, stream=stream)
+    return msgspec.structs.replace(config, stream=config.stream or stream, signed=signed)
 
 
 def identities_at(urls: Sequence[str], config: TransportConfig) -> tuple[Who, ...]:
@@ -90,9 +92,16 @@ def identities_at(urls: Sequence[str], config: TransportConfig) -> tuple[Who, ..
     return ()
 
 
+def policy_at(urls: Sequence[str], config: TransportConfig) -> Policy:
+    """The policy of a consumer at these addresses: all of them have the same one."""
+    _, _, settled = _resolve(urls[0], config)
+    return load_policy(settled.policy)
+
+
 def check_address(url: str) -> None:
-    """A sentence, if a consumer at `url` could not even begin. Nothing is opened."""
-    open_inlet(url)
+    """A sentence, if a consumer at `url` could not even begin. Nothing is opened. Whether it asks for signatures is
+    not for the address to say."""
+    open_inlet(url, TransportConfig(signed=True))
     _, _, settled = _resolve(url, None)
     if settled.tls:
         from unerring.runtime.certificates import client_context

@@ -12,6 +12,8 @@ from unerring.model import SECOND_US, ConfigError, ProcessConfig, check
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
+OF_BOTH_ENDS: Final = "signed"
+"""What no address can say: it is so, or it is not."""
 COALESCE_BYTES: Final = 128 * KIB
 """Small frames are joined to one write of at least this size, or at the end of the event loop's turn."""
 
@@ -50,6 +52,8 @@ class TransportConfig(ProcessConfig, frozen=True):
     """A file, for its user alone, with what NATS, Redis or MQTT asks for: user, password, token, and files for TLS."""
     connections_per_peer_max: int = 256
     """Of one identity, where there is TLS: whoever has more is refused, and the others notice nothing."""
+    signed: bool = False
+    """Whether what travels is signed, and believed only so; publishers and subscribers set it themselves."""
     secret: str = ""
     """The file with the secret that both sides prove to know where there is no TLS; empty: that of this user."""
 
@@ -64,6 +68,22 @@ class TransportConfig(ProcessConfig, frozen=True):
             check(self, name, 1_000, 3600 * SECOND_US)
         check(self, "redial_min_us", 1_000, 3600 * SECOND_US)
         check(self, "redial_max_us", self.redial_min_us, 3600 * SECOND_US)
+
+
+def check_clear(config: TransportConfig, where: str) -> None:
+    """Whether frames may go beyond loopback on a service that knows no identities: anybody there can read them, and
+    could make up others."""
+    if not config.tls:
+        raise ConfigError(
+            f"refusing to use {where} without TLS on the direct way; use a loopback address such as 127.0.0.1, or "
+            "tls=DIR with certificates from 'unerring certs DIR'"
+        )
+    if not config.signed:
+        raise ConfigError(
+            f"refusing to use {where} unsigned: frames travel in the clear there, and anybody could forge them; use "
+            "ProducerConfig(signed=True) and ConsumerConfig(signed=True), or tcp://, which TLS protects (see "
+            "docs/security.md)"
+        )
 
 
 class TransportUrl(msgspec.Struct, frozen=True):
@@ -111,7 +131,7 @@ def configured(config: TransportConfig, options: dict[str, str], url: str) -> Tr
     """`config` with a URL's options in place of its own."""
     if not options:
         return config
-    known = config.__struct_fields__
+    known = [name for name in config.__struct_fields__ if name != OF_BOTH_ENDS]
     for name in options:
         if name not in known:
             raise ConfigError(f"{url!r}: there is no option {name!r}; use one of {', '.join(known)}")

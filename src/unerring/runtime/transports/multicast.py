@@ -15,7 +15,7 @@ from typing import Final
 from unerring.model import ConfigError, NetworkError
 from unerring.runtime.reports import Reports
 from unerring.runtime.sockets import split_host
-from unerring.runtime.transports.config import TransportConfig, TransportUrl
+from unerring.runtime.transports.config import TransportConfig, TransportUrl, check_clear
 from unerring.runtime.transports.foreign import ENVELOPE_BYTES_MAX, ForeignInlet, ForeignOutlet, Session, Take
 from unerring.runtime.transports.udp import DATAGRAM_BYTES_MAX, READ_DATAGRAMS
 
@@ -52,10 +52,8 @@ class MulticastService:
             raise ConfigError(
                 f"{url.text!r}: {group} is not a multicast group; use one from 239.255.0.0 to 239.255.255.255"
             )
-        if not config.tls and not interface.is_loopback:
-            raise ConfigError(
-                f"{url.text!r}: refusing interface {interface} without TLS on the direct way; use tls=DIR"
-            )
+        if not interface.is_loopback:
+            check_clear(config, f"interface {interface} for {url.text}")
 
     @contextlib.asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:

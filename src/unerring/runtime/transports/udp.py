@@ -21,12 +21,12 @@ import socket
 import struct
 from typing import Final
 
-from unerring.model import Address, ConfigError, FrameError, NetworkError, Receive, invariant
+from unerring.model import Address, FrameError, NetworkError, Receive, invariant
 from unerring.runtime.guard import Guard
 from unerring.runtime.halt import guard_loop
 from unerring.runtime.reports import Reports
 from unerring.runtime.sockets import join_host, split_host
-from unerring.runtime.transports.config import KIB, TransportConfig, TransportUrl, parse_url
+from unerring.runtime.transports.config import KIB, TransportConfig, TransportUrl, check_clear, parse_url
 from unerring.runtime.transports.lines import DirectLines
 from unerring.runtime.transports.tcp import YIELD_BYTES, YIELD_FRAMES, TcpOutlet
 
@@ -342,7 +342,8 @@ def wildcard_near(host: str) -> str:
 
 
 async def datagram_socket(host: str, port: int, config: TransportConfig) -> socket.socket:
-    """A bound socket with as much room as the kernel grants. Loopback only, unless the direct way has TLS."""
+    """A bound socket with as much room as the kernel grants. Loopback only, unless the direct way has TLS and frames
+    are signed."""
     where = join_host(host, port)
     try:
         resolved = await asyncio.get_running_loop().getaddrinfo(
@@ -351,11 +352,8 @@ async def datagram_socket(host: str, port: int, config: TransportConfig) -> sock
     except OSError as error:
         raise NetworkError(f"cannot bind {where}: {error}") from None
     family, kind, protocol, _, address = resolved[0]
-    if not config.tls and not ipaddress.ip_address(address[0]).is_loopback:
-        raise ConfigError(
-            f"refusing to use {where} without TLS on the direct way; use a loopback address such as 127.0.0.1, or "
-            "tls=DIR with certificates from 'unerring certs DIR'"
-        )
+    if not ipaddress.ip_address(address[0]).is_loopback:
+        check_clear(config, f"udp://{where}")
     made = socket.socket(family, kind, protocol)
     try:
         made.setblocking(False)

@@ -18,8 +18,8 @@ from zmq.utils.monitor import recv_monitor_message
 
 from unerring.model import ConfigError, HandshakeError, NetworkError
 from unerring.runtime.reports import Reports
-from unerring.runtime.sockets import join_host, split_host
-from unerring.runtime.transports.config import KIB, TransportConfig, TransportUrl
+from unerring.runtime.sockets import is_loopback, join_host, split_host
+from unerring.runtime.transports.config import KIB, TransportConfig, TransportUrl, check_clear
 from unerring.runtime.transports.foreign import ENVELOPE_BYTES_MAX, ForeignInlet, ForeignOutlet, Session, Take
 
 WELCOME: Final = b"unerring subscribed"
@@ -75,6 +75,8 @@ class ZmqService:
                 socket = self._bound(context)
                 session = _Publishing(socket, self._config.patience_us, self._reports)
             else:
+                if not await asyncio.to_thread(is_loopback, self._host):
+                    check_clear(self._config, self.url)
                 socket = self._subscribed(context)
                 place = f"tcp://{join_host(self._host, self._port)}"
                 session = _Subscribing(socket, place, self.url, self._config.connect_us)
@@ -93,10 +95,8 @@ class ZmqService:
             loopback = ipaddress.ip_address(self._host).is_loopback
         except ValueError:
             raise ConfigError(f"{self.url!r}: a producer listens at an IP address, such as 127.0.0.1") from None
-        if not self._config.tls and not loopback:
-            raise ConfigError(
-                f"refusing to listen at {self.url} without TLS on the direct way; use 127.0.0.1 or tls=DIR"
-            )
+        if not loopback:
+            check_clear(self._config, self.url)
         plain: Any = zmq.Context.shadow(context).socket(zmq.XPUB)
         plain.setsockopt(zmq.LINGER, self._config.flush_us // 1000)
         plain.setsockopt(zmq.SNDHWM, self._queued_max)
