@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from tests.app.test_private_folders import open_to_others
 from unerring.app import App, RootSealer, certify, place_of, recompute
 from unerring.app.auditing import Audit
 from unerring.app.demo.mutants import rewrite
@@ -109,6 +110,12 @@ def test_a_perfect_run_is_found_perfect(spark: SparkSession, perfect_run: Path) 
     assert sum(verdict(report, "Pairs").bins_delivered) == verdict(report, "Pairs").delivered
     assert "Nothing is wrong." in page(report)
     assert list(explained(report)) == ["Nothing is wrong."]
+
+
+def test_what_a_run_on_spark_writes_is_for_its_user_alone(perfect_run: Path) -> None:
+    """Spark writes as it likes, into folders that nobody else may enter."""
+    assert any(perfect_run.rglob("*.parquet"))
+    assert open_to_others(perfect_run) == []
 
 
 def test_a_run_whose_log_was_compacted_is_judged_as_before(spark: SparkSession, data: Path) -> None:

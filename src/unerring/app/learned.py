@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from unerring.log import private_folder, write_private
 from unerring.model import CallerError, LogError
 from unerring.processes import Process, read_costs, view_change_of, with_costs
 
@@ -26,9 +27,9 @@ def keep(costs: Path, folder: Path) -> Path:
     """Take a file of costs into a run's folder; it is the newest there then."""
     data = _read(costs)
     kept = folder / FOLDER / _name_of(data)
-    kept.parent.mkdir(parents=True, exist_ok=True)
+    private_folder(kept.parent)
     new = kept.with_suffix(".new")
-    new.write_bytes(data)
+    write_private(new, data)
     new.replace(kept)
     for old in kept_in(folder)[:-COSTS_KEPT_MAX]:
         old.unlink()
@@ -71,8 +72,8 @@ def failovers_of_run(failover_us: int, folder: Path) -> tuple[int, list[int]]:
     known = sorted((folder / FAILOVERS).glob("*us"), key=lambda path: (path.stat().st_mtime_ns, path.name))
     older = [int(path.name.removesuffix("us")) for path in known]
     if failover_us:
-        (folder / FAILOVERS).mkdir(parents=True, exist_ok=True)
-        (folder / FAILOVERS / f"{failover_us}us").touch()
+        private_folder(folder / FAILOVERS)
+        (folder / FAILOVERS / f"{failover_us}us").touch(0o600)
         for old in [path for path in known if path.name != f"{failover_us}us"][: -COSTS_KEPT_MAX + 1]:
             old.unlink()
     return failover_us, [us for us in older if us != failover_us][-COSTS_KEPT_MAX:]

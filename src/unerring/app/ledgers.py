@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from unerring.log import write_private
 from unerring.model import protect_json, verified_json
 from unerring.runtime import monotonic_us
 
@@ -102,7 +103,7 @@ def write(
     with contextlib.suppress(OSError):
         scratch = target.with_suffix(".new")
         waits = tuple(wait for name, writer in writers.items() for wait in _waits(writer, subscribers.get(name)))
-        scratch.write_bytes(protect_json(Ledgers(time.time_ns() // 1000, (*accounts, *more), waits)))
+        write_private(scratch, protect_json(Ledgers(time.time_ns() // 1000, (*accounts, *more), waits)))
         os.replace(scratch, target)
 
 

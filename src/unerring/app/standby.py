@@ -34,6 +34,7 @@ from unerring.app.run import Run
 from unerring.app.sharding import shards_of
 from unerring.app.spark_engine import SparkEngine, StandbyDriver
 from unerring.correlation import Replica, Role
+from unerring.log import private_folder
 from unerring.model import TIME_MIN, ConfigError, UnerringError
 from unerring.pipeline import RESTARTS_MAX, SEALED_LOOK_S, Bounds, SealingOrder, jvm
 from unerring.runtime import (
@@ -195,7 +196,7 @@ async def run_driver(place: Place, name: str, options: SparkOptions) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ending.set)
     os.environ[MARK] = f"{home} {os.getpid()}"
-    home.mkdir(parents=True, exist_ok=True)
+    private_folder(home)
     end_leftovers(home)
     if (home / RUNNING).exists():
         await _pause(ending, BREATH_S)

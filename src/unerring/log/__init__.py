@@ -27,7 +27,13 @@ from unerring.log.merging import Cut, Merge, Rows
 from unerring.log.objects import SEGMENTS
 from unerring.log.parts import PARTS, Parts, part_after, part_columns, write_part
 from unerring.log.positions import Positions
-from unerring.log.private_files import read_private, read_private_values
+from unerring.log.private_files import (
+    open_private,
+    private_folder,
+    read_private,
+    read_private_values,
+    write_private,
+)
 from unerring.log.producers import NOTHING, Mark, Run, Taken
 from unerring.log.quarantine import QUARANTINE, BadEvent, Quarantine, Reason, declared_losses, share_text
 from unerring.log.resets import Resets
@@ -222,10 +228,12 @@ __all__ = [
     "new_key",
     "new_ring",
     "object_name",
+    "open_private",
     "overlapping_rows",
     "part_after",
     "part_columns",
     "plan",
+    "private_folder",
     "producer_of",
     "public_key",
     "read_private",
@@ -254,5 +262,6 @@ __all__ = [
     "wall_us",
     "with_origin",
     "write_part",
+    "write_private",
     "zoned",
 ]

@@ -1,4 +1,5 @@
-"""Files with a secret in them: nobody but their owner may read them, and they may say `name = value` a line."""
+"""Files and folders of a run are for their owner alone, whatever umask a program has that runs one; files with a
+secret are read only if they are, and may say `name = value` a line."""
 
 from __future__ import annotations
 
@@ -6,11 +7,28 @@ import os
 import stat
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import IO, Any, Final
 
 from unerring.model import ConfigError
 
 PRIVATE_BYTES_MAX: Final = 1 << 20
+
+
+def private_folder(folder: Path) -> None:
+    """Make a folder, and those above it that lack, for their owner alone. One that is there stays as it is."""
+    if not folder.is_dir():
+        private_folder(folder.parent)
+        folder.mkdir(0o700, exist_ok=True)
+
+
+def open_private(path: Path, mode: str) -> IO[Any]:
+    """`open`; if the file is made, it is for its owner alone."""
+    return open(path, mode, opener=lambda name, flags: os.open(name, flags, 0o600))
+
+
+def write_private(path: Path, data: bytes | memoryview) -> None:
+    with open_private(path, "wb") as file:
+        file.write(data)
 
 
 def read_private(path: Path, what: str, bytes_max: int = PRIVATE_BYTES_MAX) -> bytes:

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
+from unerring.log import private_folder, write_private
 from unerring.model import DiskError, LogError
 from unerring.pipeline.level import Level
 
@@ -28,8 +29,8 @@ def renew(level: Level, from_us: int) -> None:
     try:
         for older in level.checkpoint.glob("files*"):
             shutil.rmtree(older, ignore_errors=True)
-        level.checkpoint.mkdir(parents=True, exist_ok=True)
-        (level.checkpoint / _BEGUN).write_text(f"files-{secrets.token_hex(4)}\n{from_us}")
+        private_folder(level.checkpoint)
+        write_private(level.checkpoint / _BEGUN, f"files-{secrets.token_hex(4)}\n{from_us}".encode())
     except OSError as error:
         raise DiskError(
             f"cannot write {level.checkpoint}: {error.strerror}; make room, or name another folder with --scratch"

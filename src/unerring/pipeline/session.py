@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import unerring
+from unerring.log import private_folder, write_private
 from unerring.model import ConfigError, ProcessConfig, WorldError, require
 from unerring.pipeline import class_archive, connecting, jvm, shipping
 from unerring.pipeline.ring import ring_settings
@@ -288,7 +289,7 @@ def _importable(config: SparkConfig) -> dict[str, str]:
 
 def _quiet(log: Path, more: str | None) -> str:
     """A log4j configuration that writes to a file, and the option that names it."""
-    log.parent.mkdir(parents=True, exist_ok=True)
+    private_folder(log.parent)
     properties = log.with_suffix(".log4j2.properties")
     lines = {
         "rootLogger.level": "warn",
@@ -296,6 +297,7 @@ def _quiet(log: Path, more: str | None) -> str:
         "appender.file.type": "RollingFile",
         "appender.file.name": "file",
         "appender.file.fileName": str(log.absolute()),
+        "appender.file.filePermissions": "rw-------",
         "appender.file.filePattern": f"{log.absolute()}.%i",
         "appender.file.layout.type": "PatternLayout",
         "appender.file.layout.pattern": "%d %p %c{1}: %m%n%ex",
@@ -305,7 +307,7 @@ def _quiet(log: Path, more: str | None) -> str:
         "appender.file.strategy.type": "DefaultRolloverStrategy",
         "appender.file.strategy.max": "3",
     }
-    properties.write_text("".join(f"{key} = {value}\n" for key, value in lines.items()))
+    write_private(properties, "".join(f"{key} = {value}\n" for key, value in lines.items()).encode())
     return f"{more or ''} -Dlog4j2.configurationFile=file:{properties.absolute()}".strip()
 
 
@@ -321,7 +323,7 @@ class _stderr_to:
             return
         sys.stderr.flush()
         self._kept = os.dup(2)
-        target = os.open(f"{self._log}.stderr", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        target = os.open(f"{self._log}.stderr", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(target, 2)
         os.close(target)
 

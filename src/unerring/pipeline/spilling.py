@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 
+from unerring.log import private_folder
 from unerring.matching import Room
 from unerring.model import DiskError
 
@@ -76,7 +77,7 @@ class FileRoom:
         if file is None and size < max(1, self._least_bytes):
             return np.empty(shape, dtype)
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            private_folder(self._folder)
             file = file or _File(self._folder)
             # All of it now: a page that finds no place on the disk later would end the process without a word.
             os.posix_fallocate(file.number, 0, size)

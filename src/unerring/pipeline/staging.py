@@ -11,6 +11,7 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from unerring.log import private_folder, write_private
 from unerring.model import DIGEST_HEX, DiskError, LogError, digest_of
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ def stage(table: pa.Table, folder: str) -> bytes:
         return b"1" + bytes(data.to_pybytes())
     path = Path(folder) / f"{os.getpid()}-{secrets.token_hex(8)}.arrow"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(memoryview(data))
+        private_folder(path.parent)
+        write_private(path, memoryview(data))
     except OSError as error:
         path.unlink(missing_ok=True)
         raise DiskError(f"cannot stage rows in {path}: {error.strerror}; free some space and start again") from error

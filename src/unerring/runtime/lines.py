@@ -14,6 +14,7 @@ from typing import BinaryIO, Final, Generic, TypeVar
 
 import msgspec
 
+from unerring.log import open_private
 from unerring.model import LogError, protect_line, verified_line
 
 BYTES_MAX: Final = 8 << 20
@@ -30,7 +31,7 @@ Known = tuple[int, bytes]
 def append(path: Path, line: msgspec.Struct) -> None:
     """Append one line."""
     with contextlib.suppress(OSError):
-        with path.open("ab") as file:
+        with open_private(path, "ab") as file:
             file.write(protect_line(msgspec.json.encode(line)) + b"\n")
             grown = file.tell() > BYTES_MAX
         if grown:
@@ -39,7 +40,7 @@ def append(path: Path, line: msgspec.Struct) -> None:
 
 def _turn(path: Path) -> None:
     """One of those who find the file too large renames it, the others find it small again."""
-    with path.open("ab") as file:
+    with open_private(path, "ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file.fileno()), os.stat(path)) and file.tell() > BYTES_MAX:

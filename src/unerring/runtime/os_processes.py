@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from unerring.log import open_private, private_folder, write_private
 from unerring.model import LogError, protect_line, verified_line
 from unerring.runtime.logs import LOG_FILE, turn_before_start
 
@@ -68,9 +69,9 @@ class Process:
 async def start(folder: Path, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> Process:
     """Start a process, its words into a log file, its number into a file of its own."""
     for path in (log.parent, folder / "pids"):
-        path.mkdir(parents=True, exist_ok=True)
+        private_folder(path)
     turn_before_start(log)
-    with log.open("ab") as words:
+    with open_private(log, "ab") as words:
         child = await asyncio.create_subprocess_exec(
             *command,
             stdout=words,
@@ -94,13 +95,13 @@ def log_of(folder: Path, name: str) -> Path:
 
 def own_number(folder: Path, name: str) -> None:
     """Write down which process this one is, so that it can be found under a name."""
-    (folder / "pids").mkdir(parents=True, exist_ok=True)
+    private_folder(folder / "pids")
     write_number(folder / "pids" / dotted(name), os.getpid())
 
 
 def write_number(path: Path, pid: int) -> None:
     """A process's number and when it began, which tells it from another of the same number."""
-    path.write_bytes(protect_line(f"{pid} {began_at(pid)}".encode()))
+    write_private(path, protect_line(f"{pid} {began_at(pid)}".encode()))
 
 
 def find(folder: Path, name: str) -> Process | None:

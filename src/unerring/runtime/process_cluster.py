@@ -17,6 +17,7 @@ from typing import IO, Any, Final
 
 import msgspec
 
+from unerring.log import open_private, private_folder, write_private
 from unerring.model import ANY_RUN, Actor, CallerError, ConfigError, ProcessConfig, check, protect_json, verified_json
 from unerring.processes import ProcessesConfig
 from unerring.runtime.certificates import CA_KEY, has_ca, make_certificates
@@ -116,7 +117,7 @@ class NodeCluster:
 
     def start(self) -> None:
         """Make ready what `watch` runs."""
-        self._data.mkdir(parents=True, exist_ok=True)
+        private_folder(self._data)
         self._take_over()
         ports = self._places()
         known = dict(self._shape.hosts)
@@ -143,7 +144,7 @@ class NodeCluster:
 
     def _take_over(self) -> None:
         """Be the only supervisor of the folder, and end the nodes of one that was killed."""
-        self._lock = (self._data / LOCK).open("ab")
+        self._lock = open_private(self._data / LOCK, "ab")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -170,7 +171,7 @@ class NodeCluster:
             ports = {name: NODE_PORT + number for number, name in enumerate(self.names)}
         else:
             ports = {name: int(address.rpartition(":")[2]) for name, address in free_addresses(self.names).items()}
-        path.write_bytes(protect_json(Places(self._processes, ports)))
+        write_private(path, protect_json(Places(self._processes, ports)))
         return ports
 
     def command(self, name: str) -> list[str]:

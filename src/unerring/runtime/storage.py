@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from unerring.log import decrypt_bytes, disk_syncs, encrypt_bytes, is_encrypted
+from unerring.log import decrypt_bytes, disk_syncs, encrypt_bytes, is_encrypted, open_private, private_folder
 from unerring.model import SECOND_US, ConfigError, DiskError, Persist, ProcessConfig, check, invariant
 from unerring.runtime import wal
 
@@ -86,7 +86,11 @@ class SqliteStorage:
         if wrong := _certainly(self.path, wal.wrong_in):
             raise self._fail("trusted", wrong)
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            private_folder(self.path.parent)
+            # SQLite gives its log the mode of the database. One that is there is not opened: to close it again would
+            # let go of the locks that this process has on it.
+            with contextlib.suppress(FileExistsError):
+                open_private(self.path, "xb").close()
             self._database = sqlite3.connect(
                 self.path,
                 timeout=self._config.lock_us / 1e6,

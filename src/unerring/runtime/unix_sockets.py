@@ -36,7 +36,9 @@ def listening(path: Path) -> socket.socket:
 
     It has its name once it listens: who sees the name is answered.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    from unerring.log import private_folder  # whoever only asks need not load it
+
+    private_folder(path.parent)
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     aside.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)

@@ -164,7 +164,7 @@ class LocalStore:
         final = self.root / name
         with _disk(final):
             _make_folder(final.parent / _TEMPORARY)
-            descriptor = os.open(final.parent / _TEMPORARY / f"{final.name}{_LOCK}", os.O_RDWR | os.O_CREAT, 0o644)
+            descriptor = os.open(final.parent / _TEMPORARY / f"{final.name}{_LOCK}", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             with _disk(final):
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -180,7 +180,7 @@ class LocalStore:
         # The hour of grace in `sweep` covers a pid that another host uses too.
         aside = folder / f"{final.name}.{os.uname().nodename}.{os.getpid()}.{next(_count)}"
         try:
-            descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
             try:
                 view = memoryview(data)
                 while view:
@@ -211,7 +211,7 @@ def _make_folder(folder: Path) -> None:
     if folder.is_dir():
         return
     _make_folder(folder.parent)
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(0o700, exist_ok=True)
     _sync_folder(folder.parent)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from unerring.correlation import MEMBERSHIP, CorrelationConfig, Topology, is_keeper, node_of
+from unerring.log import private_folder, write_private
 from unerring.model import TIME_MIN, ConfigError, protect, verified_json
 
 FILE = "cluster.json"
@@ -113,9 +114,9 @@ class Cluster(msgspec.Struct, frozen=True):
         return [*self.keepers, *(other for other in self.names if other != name and node_of(other) in near)]
 
     def write(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        private_folder(folder)
         scratch = folder / f"{FILE}.new"
-        scratch.write_bytes(protect(msgspec.json.format(msgspec.json.encode(self), indent=1)))
+        write_private(scratch, protect(msgspec.json.format(msgspec.json.encode(self), indent=1)))
         os.replace(scratch, folder / FILE)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from unerring.correlation import MEMBERSHIP, OPERATOR, ReadRecord, Rearrange, codec, is_keeper, node_of
-from unerring.log import disk_syncs
+from unerring.log import disk_syncs, private_folder, write_private
 from unerring.model import (
     Address,
     Connected,
@@ -223,8 +223,8 @@ def note(path: Path, name: str, fields: dict[str, Any]) -> None:
     """Write a process's status for `unerring status`; errors are ignored, since others will notice the disk."""
     scratch = path.with_suffix(".new")
     with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        scratch.write_bytes(protect_json({"name": name, "pid": os.getpid(), "at": time.time(), **fields}))
+        private_folder(path.parent)
+        write_private(scratch, protect_json({"name": name, "pid": os.getpid(), "at": time.time(), **fields}))
         os.replace(scratch, path)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from unerring.correlation import Member, Standing, node_of
+from unerring.log import write_private
 from unerring.model import CallerError, protect_json, verified_json
 from unerring.runtime import control, os_processes as processes
 from unerring.runtime.control import Control
@@ -243,7 +244,7 @@ class LiveSupervisor:
             self._wanted.added.append(name)
         if not wanted and name in self.cluster.founding:
             self._wanted.removed.append(name)
-        (self.folder / WANTED).write_bytes(protect_json(self._wanted))
+        write_private(self.folder / WANTED, protect_json(self._wanted))
 
     def _read_wanted(self) -> _Wanted:
         path = self.folder / WANTED
