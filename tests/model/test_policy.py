@@ -132,7 +132,7 @@ OWN = {
     Actor.PRODUCER: {Right.PUBLISH},
     Actor.CONSUMER: {Right.READ, Right.ACKNOWLEDGE},
     Actor.REPLICA: {Right.REPLICA, Right.MEMBERSHIP},
-    Actor.NODE: {Right.NODE, Right.START, Right.CALL},
+    Actor.NODE: {Right.NODE, Right.CALL},
     Actor.SERVICE: {Right.CALL},
     Actor.OPERATOR: {Right.START, Right.CANCEL, Right.VIEW, Right.COMMAND},
     Actor.VIEWER: {Right.VIEW},
@@ -180,3 +180,20 @@ def test_a_policy_is_written_as_it_is_read():
 def test_any_text_can_name_a_run():
     assert Who(run_name("Hall 3 / übung"), "viewer", "a").run == "Hall-3----bung"
     assert run_name("") == "any"
+
+
+@pytest.mark.parametrize("right", ["start", "cancel"])
+def test_what_nodes_do_not_ask_each_other_is_explained_as_theirs(right):
+    """Said was that an entry counts which nobody asks for between nodes."""
+    narrow = (
+        '[[allow]]\nwho = "node/*"\nnode = ["$name"]\nstart = ["cool"]\n[[allow]]\nwho = "operator/*"\nnode = ["n9"]\n'
+    )
+    policy = read_policy(f'revoked = ["node/n7"]\n{narrow}')
+    allowed, why = policy.explained(read_who("node/n0"), right, "heat")
+    assert allowed
+    assert why.startswith("node/n0 has the right 'node n0': entry 1 of policy.toml allows it")
+    assert why.endswith("nodes start and cancel every process, and ask each other for no right but this one")
+    assert not policy.reason(read_who("node/n0"), right, "heat")[0], "from the dashboard it may not"
+    assert not policy.explained(read_who("node/n7"), right, "heat")[0]
+    assert not policy.explained(read_who("operator/ann"), right, "heat")[0]
+    assert policy.explained(read_who("node/n0"), "node", "n1") == policy.reason(read_who("node/n0"), "node", "n1")

@@ -28,7 +28,9 @@ from unerring.channels import (
     Start,
     producer_id,
 )
+from unerring.correlation import messages as correlation
 from unerring.model import Actor, ConfigError, HandshakeError, Right
+from unerring.processes import messages as processes
 from unerring.runtime import AsyncPublisher, AsyncSubscriber
 from unerring.runtime.certificates import make_certificates
 from unerring.runtime.channel.keys import public_key
@@ -123,6 +125,38 @@ def test_only_a_replica_links_to_replicas_and_a_node_to_nodes(wait, cards, calle
         else:
             assert server.heard == []
             await wait.until(lambda: any(TOLD in said for said in other.reports.sentences("links.unreachable")))
+            assert server.reports[REFUSED] >= 1
+        await other.links.close()
+        await server.links.close()
+
+    wait.run(scenario())
+
+
+GOSSIP_AND_VOTE = {
+    Right.REPLICA: (correlation.codec, correlation.Gossip(1, 0, False, 0, ()), correlation.Vote(0, "ann")),
+    Right.NODE: (processes.codec, processes.Heartbeat(()), processes.Vote("i", 1, 0, None, (), 0)),
+}
+
+
+@pytest.mark.parametrize("caller", ["", *Actor])
+@pytest.mark.parametrize("port", GOSSIP_AND_VOTE)
+def test_only_replicas_and_nodes_gossip_and_vote(wait, cards, caller, port) -> None:
+    """What decides who leads: each message as the machines of that port say it."""
+
+    async def scenario() -> None:
+        codec, *said = GOSSIP_AND_VOTE[port]
+        server = Node("bob", tls=cards(str(port), "bob"), right_of=lambda node: (port, node), codec=codec(1_000_000))
+        await server.open()
+        other = Node("ann", tls=cards(caller), right_of=lambda node: (port, node), codec=codec(1_000_000))
+        other.links.join("bob", server.address, dials=True)
+        await wait.until(lambda: server.heard or server.reports["links.refused"])
+        for message in said:
+            other.links.send("bob", message)
+        if caller == str(port):
+            await wait.until(lambda: [message for _, message in server.heard][1:] == said)
+        else:
+            assert other.reports["links.unsent"] == len(said)
+            assert server.heard == []
             assert server.reports[REFUSED] >= 1
         await other.links.close()
         await server.links.close()

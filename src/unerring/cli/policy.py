@@ -43,6 +43,6 @@ def explain(
     right, _, thing = what.strip().partition(" ")
     if right not in set(Right) or not thing:
         raise ConfigError(f"{what!r} is no right and a thing; write for example 'publish Reading' ({', '.join(Right)})")
-    allowed, why = load_policy(file or "").reason(read_who(who), right, thing.strip())
+    allowed, why = load_policy(file or "").explained(read_who(who), right, thing.strip())
     typer.echo(why)
     raise typer.Exit(0 if allowed else 1)

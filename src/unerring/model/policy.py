@@ -48,11 +48,11 @@ class Right(StrEnum):
     MEMBERSHIP = "membership"
     """Keep the membership record [keeper's name]."""
     NODE = "node"
-    """Be a process node: replicate states, vote, gossip [node's name]."""
+    """Be a process node: replicate states, vote, gossip, and with that start and cancel anything [node's name]."""
     START = "start"
-    """Start instances [process]."""
+    """Start instances from the dashboard [process]."""
     CANCEL = "cancel"
-    """Cancel, signal, hold, retry and move instances [process]."""
+    """Cancel, signal, hold, retry and move instances from the dashboard [process]."""
     CALL = "call"
     """Ask a service through its filter [service]."""
     VIEW = "view"
@@ -105,6 +105,17 @@ class Policy(msgspec.Struct, frozen=True):
                 return True, asked.format("the") + f": entry {number} of {self.source} allows it to {allow.who}"
         return False, asked.format("no") + f": no entry of {self.source} allows it"
 
+    def explained(self, who: Who, right: str, thing: str) -> tuple[bool, str]:
+        """`reason`, and what follows from another right: process nodes ask each other for `node` alone, since whoever
+        replicates states could replicate one that is started or cancelled."""
+        allowed, why = self.reason(who, right, thing)
+        if allowed or right not in (Right.START, Right.CANCEL):
+            return allowed, why
+        node, by = self.reason(who, Right.NODE, who.name)
+        if not node:
+            return allowed, why
+        return True, f"{by}; nodes start and cancel every process, and ask each other for no right but this one"
+
     def allows_any(self, whos: Iterable[Who], right: str, thing: str) -> bool:
         return any(self.reason(who, right, thing)[0] for who in whos)
 
@@ -122,7 +133,7 @@ def default_policy(
             Allow(f"{Actor.PRODUCER}/*", {Right.PUBLISH: streams}),
             Allow(f"{Actor.CONSUMER}/*", {Right.READ: streams, Right.ACKNOWLEDGE: (OWN,)}),
             Allow(f"{Actor.REPLICA}/*", {Right.REPLICA: (OWN,), Right.MEMBERSHIP: (OWN,)}),
-            Allow(f"{Actor.NODE}/*", {Right.NODE: (OWN,), Right.START: processes, Right.CALL: services}),
+            Allow(f"{Actor.NODE}/*", {Right.NODE: (OWN,), Right.CALL: services}),
             Allow(f"{Actor.SERVICE}/*", {Right.CALL: services}),
             Allow(
                 f"{Actor.OPERATOR}/*",
