@@ -42,3 +42,18 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("tls") / "node"
     make_certificates(folder, ["node-a"])
     return str(folder)
+
+
+@pytest.fixture(scope="session")
+def cards(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """A folder with the certificate of a role and a name, all of one CA."""
+    root = tmp_path_factory.mktemp("cards")
+    make_certificates(root / "ca", [])
+
+    def card(role: str, name: str = "ann", run: str = "any") -> str:
+        folder = root / f"{run}.{role}.{name}"
+        if not folder.exists():
+            make_certificates(folder, [name], ca=root / "ca", roles=[role] if role else [], run=run)
+        return str(folder)
+
+    return card
