@@ -17,14 +17,18 @@ from unerring.correlation import (
     Source,
     Topology,
     committed,
+    lanes_at,
     outputs_of,
     sharded,
+    side_by_side,
 )
 from unerring.correlation.messages import RecordIs
 from unerring.correlation.outgoing import Outgoing
 from unerring.correlation.shards import carried, lanes_of
 from unerring.matching import Cutter, Output
 from unerring.model import (
+    BEFORE_ALL,
+    TIME_MIN,
     Column,
     ColumnType,
     ConfigError,
@@ -230,3 +234,14 @@ def test_parts_that_begin_anew_under_other_names_repeat_nothing() -> None:
     assert play(2, made[:5], 5) == [Stamp(time) for time in range(1, 6)]
     assert play(3, made, 8) == [Stamp(time) for time in range(6, 9)]
     assert [e.stamp.time for e in committed(disk, "b")] == list(range(1, 9))
+
+
+def test_a_state_of_the_log_begins_what_new_nodes_send_at_its_beginning_although_they_have_pruned() -> None:
+    both = side_by_side(divided(low=2, high=2), divided(low=3, high=3), (), 1)
+    marks = {name: (Stamp(40, 0), 9) for name in both.node("high-s0-1").inputs}
+    lanes = lanes_at(both, marks, 20, lambda stream, mark: ())
+    fresh = [name for name in marks if name.endswith("of3")]
+    assert len(fresh) == 3
+    assert all((lanes[name].last, lanes[name].count) == (BEFORE_ALL, 0) for name in fresh), "a peer has what is lacking"
+    assert all(lanes[name].watermark == TIME_MIN for name in fresh)
+    assert all(lanes[name].count == 9 for name in marks if name not in fresh)

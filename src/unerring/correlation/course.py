@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from unerring.correlation.intake import Intake
 from unerring.correlation.messages import Switch
+from unerring.correlation.outgoing import Outgoing
 from unerring.correlation.shards import BOUNDED_BY_CREDIT, lanes_after, lanes_of
-from unerring.correlation.snapshot import Snapshot
+from unerring.correlation.snapshot import Snapshot, lacks
 from unerring.correlation.topology import Topology
 from unerring.matching import Merge, Piece, first_after, stamp_at
 from unerring.model import ORDINAL_MAX, Effects, Stamp
@@ -23,6 +24,7 @@ class Course:
         self._inputs = topology.inputs(node)
         self._lanes = lanes_of(topology, node)
         self._later = lanes_after(topology, node)
+        self._upgraded = topology.upgrade > 0
         self.turned = False
         """Whether streams come under their new names."""
 
@@ -64,6 +66,11 @@ class Course:
         """Be where a snapshot's giver was."""
         if whole.switch is not None and any(self.waits(name) for name, *_ in whole.merge.lanes):
             self._turn(whole.switch, merge)
+
+    def went_by(self, kept: Snapshot, merge: Merge, outgoing: Outgoing) -> bool:
+        """Whether an upgrade was carried out since a state was kept: it does not say where some stream stands now."""
+        self.restore(kept, merge)
+        return self._upgraded and lacks(kept, merge, outgoing)
 
     def _is_past(self, at_us: int, merge: Merge, intake: Intake) -> bool:
         if self._node.outputs:

@@ -99,5 +99,10 @@ class Journal:
         self.snapshot = None
         self.batches = []
 
+    def discard(self) -> None:
+        """The state on disk is of before an upgrade that is over: the replica enters as one that has none."""
+        self.forget()
+        self.token = ""
+
     def _key(self, number: int) -> str:
         return f"{_LOG}{number:012d}"

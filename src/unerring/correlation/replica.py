@@ -170,9 +170,8 @@ class Replica:
 
     def _batch(self, sender: Address, batch: Batch, now: int) -> Effects:
         """Lines 7-18. The ack leaves after the event is kept: in durable mode, on disk."""
-        if batch.stream not in self.intake.streams or is_ahead(batch.switch, self.topology):
-            return []
-        if self.course.waits(batch.stream):
+        known = batch.stream in self.intake.streams and not self.course.waits(batch.stream)
+        if not known or is_ahead(batch.switch, self.topology):
             return []
         self.intake.hear(sender, now)
         self._learn(batch.switch)
@@ -286,8 +285,7 @@ class Replica:
     def _after_acks(self, now: int) -> Effects:
         was_full = self.outgoing.full
         self.outgoing.prune()
-        effects = self._process(now) if was_full else []
-        return effects + self._flush(now)
+        return [*(self._process(now) if was_full else []), *self._flush(now)]
 
     def _resume(self, sender: Address, resume: Resume, now: int) -> Effects:
         effects = self.outgoing.resume(sender, resume, now)
@@ -475,13 +473,11 @@ class Replica:
         self._begin_empty()
         if self._journal is not None:
             self._journal.forget()
-        report = Report("correlation.joins_anew", f"{self.name} is no longer in the record")
-        return [report, *self._entering.anew(now)]
+        why = f"{self.name} is no longer in the record"
+        return [Report("correlation.joins_anew", why), *self._entering.anew(now)]
 
     def _carry_on(self, now: int, at_once: bool = False) -> Effects:
-        if self._join is None:
-            return []
-        return self._join.carry_on(self.record, self.intake, now, at_once)
+        return [] if self._join is None else self._join.carry_on(self.record, self.intake, now, at_once)
 
     def _registered(self, sender: Address, answer: Registered, now: int) -> Effects:
         if self._join is not None:
@@ -547,8 +543,12 @@ class Replica:
 
     def _recover(self, journal: Journal) -> None:
         """Durable mode: the state on disk, then what was accepted after it, again."""
-        if journal.snapshot is not None:
-            self._restore(journal.snapshot)
+        kept = journal.snapshot
+        if kept is not None and self.course.went_by(kept, self.merge, self.outgoing):
+            journal.discard()  # for that it was evicted: it joins anew
+            self._begin_empty()
+        elif kept is not None:
+            self._restore(kept)
         for batch in [batch for batch in journal.batches if batch.stream in self.intake.streams]:
             self._learn(batch.switch)
             taken = self.intake.streams[batch.stream].take(batch)

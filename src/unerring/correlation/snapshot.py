@@ -130,12 +130,19 @@ def born(made: FromLog, intake: Intake, merge: Merge, outgoing: Outgoing) -> Sna
 def _check(snapshot: Snapshot, streams: Mapping[str, object], merge: Merge, outgoing: Outgoing) -> None:
     """A snapshot of another node, or one that nobody has taken. One's own may be of before an upgrade: names that came
     with it have nothing yet, and those that went are not needed."""
+    read = [state.stream for state in snapshot.inputs]
+    if lacks(snapshot, merge, outgoing) or len(set(read)) < len(read) or (not read and streams):
+        made = [output.stream for output in snapshot.outputs]
+        raise ProtocolError(f"a snapshot of streams {read} and {made}, which are not those of this node")
+
+
+def lacks(snapshot: Snapshot, merge: Merge, outgoing: Outgoing) -> bool:
+    """Whether it does not say where some stream stands: it is another node's, or of before an upgrade that is over."""
     read, merged = [state.stream for state in snapshot.inputs], [lane[0] for lane in snapshot.merge.lanes]
     made = [output.stream for output in snapshot.outputs]
-    lacking = [name for name in merge.names if name not in read or name not in merged]
-    lacking += [name for name in outgoing.queues if name not in made]
-    if lacking or len(set(read)) < len(read) or (not read and streams):
-        raise ProtocolError(f"a snapshot of streams {read} and {made}, which are not those of this node")
+    return any(name not in read or name not in merged for name in merge.names) or any(
+        name not in made for name in outgoing.queues
+    )
 
 
 def encode(snapshot: Snapshot) -> bytes:

@@ -23,7 +23,7 @@ from unerring.correlation.messages import Switch
 from unerring.correlation.shards import unnumbered
 from unerring.correlation.topology import NodeSpec, Topology
 from unerring.matching import Cutter, Piece, first_after
-from unerring.model import ORDINAL_MAX, TIME_MAX, TIME_MIN, Event, Stamp
+from unerring.model import BEFORE_ALL, ORDINAL_MAX, TIME_MAX, TIME_MIN, Event, Stamp
 
 
 class Rearrange(msgspec.Struct, frozen=True):
@@ -88,7 +88,9 @@ def lanes_at(
     for name, mark in marks.items():
         part, stream = topology.part(name), topology.stream_of(name)
         if name not in before:
-            lanes[name] = Lane(*mark, TIME_MIN, ())  # nothing of it counts yet
+            # Nothing of it counts up to the time of the state. What counted after that may be pruned: then it is not
+            # at the mark, and a peer's snapshot is.
+            lanes[name] = Lane(BEFORE_ALL, 0, TIME_MIN, ())
         elif part is not None and not part.is_cut:
             parts = [one for one in marks if topology.stream_of(one) == stream and one in before]
             has_us = max([through_us, *(marks[one][0].time for one in parts)])
