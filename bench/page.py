@@ -77,7 +77,7 @@ def _large(data: Path, instances: int, situations: int) -> None:
 
 
 def _served(data: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "unerring", "dashboard", str(data), "--port", "0"]
+    command = [sys.executable, "-m", "unerring", "dashboard", str(data), "--public", "--port", "0"]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 

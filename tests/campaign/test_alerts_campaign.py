@@ -148,7 +148,11 @@ class Watched:
 
     def _prometheus(self, path: Path, port: int) -> int:
         (self.folder / "alerts.yaml").write_text(quickened(alerts.rules_text()))
-        target = {"job_name": "unerring", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
+        target = {
+            "job_name": "unerring",
+            "static_configs": [{"targets": [f"127.0.0.1:{port}"]}],
+            "authorization": {"credentials_file": str(self.data / "dashboard.token")},
+        }
         every = {"scrape_interval": "1s", "evaluation_interval": "1s"}
         config = {"global": every, "rule_files": ["alerts.yaml"], "scrape_configs": [target]}
         (self.folder / "prometheus.yml").write_text(json.dumps(config))
@@ -190,8 +194,10 @@ class Watched:
         assert done.returncode == code, done.stderr
 
     def get(self, url: str) -> str:
+        token = self.data / "dashboard.token"
+        headers = {"Authorization": f"Bearer {token.read_text().strip()}"} if token.exists() else {}
         try:
-            with urllib.request.urlopen(url, timeout=60) as answer:
+            with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60) as answer:
                 return str(answer.read().decode())
         except OSError:
             return ""

@@ -85,7 +85,7 @@ class Running:
 
     def dashboard(self) -> str:
         """Its address."""
-        serving = self.start("unerring", "dashboard", str(self.data), "--port", "0", name="dashboard")
+        serving = self.start("unerring", "dashboard", str(self.data), "--public", "--port", "0", name="dashboard")
         return self.first_line(serving).split()[0]
 
     def look(self) -> dict[str, Any]:

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import re
-import signal
 import socket
 import ssl
 import stat
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,19 +16,29 @@ import httpx
 import pytest
 import uvicorn
 
+from tests.dashboard.doors import bearer, small_run
 from tests.dashboard.running import until
-from unerring.app.folder import remember
 from unerring.app.status import RunStatus
-from unerring.dashboard import OWNER, Access, BoundedConnection, Dashboard, access as bounds, read_tokens
-from unerring.dashboard.access import CHANGES_AT_ONCE_MAX, CHANGES_PER_S_MAX, COOKIE, LOGINS_AT_ONCE_MAX
+from unerring.dashboard import (
+    OWNER,
+    Access,
+    BoundedConnection,
+    Dashboard,
+    access as bounds,
+    read_tokens,
+)
+from unerring.dashboard.access import (
+    CHANGES_AT_ONCE_MAX,
+    CHANGES_PER_S_MAX,
+    COOKIE,
+    LOGINS_AT_ONCE_MAX,
+)
 from unerring.dashboard.connections import CONNECTIONS_MAX
 from unerring.dashboard.entrance import LOGIN_BYTES_MAX
 from unerring.dashboard.pace import KNOWN_MAX, Pace
 from unerring.dashboard.server import STREAMS_PER_HOLDER_MAX
 from unerring.dashboard.sessions import CODE_S_MAX, SESSIONS_MAX, SESSIONS_PER_WHO_MAX, Sessions
-from unerring.log import EventLog
-from unerring.model import Actor, ConfigError, Who, read_policy, read_who, schema_of
-from unerring.rules.workloads import Typed
+from unerring.model import Actor, ConfigError, Who, read_policy, read_who
 from unerring.runtime.certificates import make_certificates
 from unerring.runtime.guard import NOTED_MAX
 from unerring.runtime.timeline import Timeline
@@ -45,10 +50,7 @@ PAGE = {"origin": HOST}
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    data = tmp_path / "run"
-    EventLog(data / "log").create(schema_of(Typed), 1)
-    remember(data, "tests.app.tree_app:app")
-    return data
+    return small_run(tmp_path / "run")
 
 
 Ask = Callable[..., httpx.Response]
@@ -75,10 +77,6 @@ def ask(run: Path) -> Callable[..., Ask]:
         return request
 
     return of
-
-
-def bearer(token: str) -> dict[str, str]:
-    return {"authorization": f"Bearer {token}"}
 
 
 @pytest.mark.parametrize("role", ["", *Actor])
@@ -170,46 +168,6 @@ def test_a_browser_with_the_code_is_logged_in_and_a_second_one_is_not(ask) -> No
     assert request("GET", "/api/who").json() == {"who": str(OWNER)}
     again = request("POST", "/login", data={"code": code}, headers=PAGE)
     assert (again.status_code, "was used" in again.text) == (403, True)
-
-
-def test_open_shows_no_secret_to_who_lists_processes(run, tmp_path) -> None:
-    """The browser is given the name of a file that only this user can read; the code is in the file."""
-    browser = tmp_path / "browser"
-    browser.write_text(
-        f'#!/bin/sh\necho "$@" > {tmp_path}/arguments.new\nmv {tmp_path}/arguments.new {tmp_path}/arguments\n'
-    )
-    browser.chmod(0o700)
-    command = [sys.executable, "-m", "unerring", "dashboard", str(run), "--port", "0", "--open"]
-    environment = {**os.environ, "BROWSER": f"{browser} %s", "UNERRING_TOKEN": "token-of-the-owner"}
-    serving = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    try:
-        assert serving.stdout is not None
-        address = serving.stdout.readline().split()[0]
-        until((tmp_path / "arguments").exists, "the browser was opened")
-        given = (tmp_path / "arguments").read_text().strip()
-        page = run / "open.html"
-        assert given == page.as_uri()
-        assert stat.S_IMODE(page.stat().st_mode) == 0o600
-        code = re.search(r"url=(\S+)login#code=([\w-]+)", page.read_text())
-        assert code is not None
-        assert code[1] == address
-        assert "token-of-the-owner" not in page.read_text()
-        with httpx.Client(base_url=address, headers={"origin": address.rstrip("/")}) as client:
-            until(lambda: _answers(client), "the dashboard is up")
-            assert client.post("/login", data={"code": code[2]}).status_code == 303
-            assert client.get("/api/who").json() == {"who": str(OWNER)}
-    finally:
-        serving.send_signal(signal.SIGINT)
-        serving.wait(60)
-        serving.stdout.close()
-    assert not page.exists()
-
-
-def _answers(client: httpx.Client) -> bool:
-    try:
-        return client.get("/login").status_code == 200
-    except httpx.TransportError:
-        return False
 
 
 def test_logins_have_a_bound_of_each_identity_and_so_have_their_lines(ask, run) -> None:

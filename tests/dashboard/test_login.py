@@ -7,14 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.dashboard.running import until
+from tests.dashboard.doors import small_run
 from tests.dashboard.serving import serving
-from unerring.app.folder import remember
 from unerring.cli.dashboard import _opening
 from unerring.dashboard import OWNER, Access
-from unerring.log import EventLog
-from unerring.model import Who, schema_of
-from unerring.rules.workloads import Typed
+from unerring.model import Who
 
 pytestmark = pytest.mark.timeout(900)
 TOKENS = {"token-of-the-owner": OWNER, "token-of-a-viewer": Who("any", "viewer", "ann")}
@@ -22,10 +19,7 @@ TOKENS = {"token-of-the-owner": OWNER, "token-of-a-viewer": Who("any", "viewer",
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    data = tmp_path / "run"
-    EventLog(data / "log").create(schema_of(Typed), 1)
-    remember(data, "tests.app.tree_app:app")
-    return data
+    return small_run(tmp_path / "run")
 
 
 def test_the_page_that_is_opened_logs_in_once_and_commands_need_nothing_more(run: Path, page: Any) -> None:
@@ -47,9 +41,10 @@ def test_the_page_that_is_opened_logs_in_once_and_commands_need_nothing_more(run
 def test_the_form_logs_in_and_a_session_that_ends_leads_back_to_it(run: Path, page: Any) -> None:
     access = Access(TOKENS, private=True)
     with serving(run, access) as address:
-        page.goto(address)
+        page.goto(f"{address}#timeline")
         page.fill("input[name=token]", "token-of-a-viewer")
         page.click("button")
         page.wait_for_selector("#main[data-looked]")
+        assert page.evaluate("() => location.hash") == "#timeline", "it leads to where one wanted to go"
         access.sessions.keep(lambda who: False)
-        until(lambda: page.evaluate("() => location.pathname") == "/login", "the page asks for a login again")
+        page.wait_for_url("**/login", wait_until="networkidle")

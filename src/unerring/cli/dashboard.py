@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import errno
 import os
-import secrets
 import socket
 import webbrowser
 from pathlib import Path
@@ -34,11 +33,13 @@ def command(
     token_file: Annotated[
         Path | None,
         typer.Option(
-            help="A file with the token for kill and restart, or with lines ROLE/NAME TOKEN; by default a new token, "
-            "which is printed."
+            help="A file with a token, or with lines ROLE/NAME TOKEN; by default the run's own, which is printed."
         ),
     ] = None,
-    private: Annotated[bool, typer.Option("--private", help="Show nothing before somebody has logged in.")] = False,
+    public: Annotated[
+        bool,
+        typer.Option("--public/--private", help="Show the run to every user of this host; changes need the token."),
+    ] = False,
     tls: Annotated[str, typer.Option(help="Serve HTTPS with the certificate in this folder (`unerring certs`).")] = "",
     host: Annotated[str, typer.Option(help="Another address to listen on than loopback; needs --tls.")] = HOST,
     oidc: Annotated[
@@ -50,24 +51,26 @@ def command(
     """Serve a run's page on loopback until Ctrl-C: the query tree, situations and why they arose, processes, channels,
     Spark, failures and elections, the verdict. From elsewhere: ssh -L 8700:127.0.0.1:8700 HOST."""
     from unerring.app import RunStatus, place_of
-    from unerring.dashboard import OWNER, Access, Dashboard, Oidc, read_oidc
+    from unerring.dashboard import OWNER, TOKEN_FILE, Access, Dashboard, Oidc, own_token, read_oidc
 
     if host != HOST and not tls:
         raise ConfigError(f"refusing to serve on {host} without TLS; give --tls DIR, or use ssh -L to reach loopback")
-    made = secrets.token_urlsafe(12)
-    tokens = _tokens(token_file) or {made: OWNER}
-    # Beyond loopback, and where viewers have tokens, nobody looks without one.
-    closed = private or host != HOST or oidc is not None or any(who != OWNER for who in tokens.values())
-    access = Access(tokens, private=closed, policy_file="" if policy is None else str(policy))
+    given = _tokens(token_file)
+    place = place_of(run, scratch)
+    status = RunStatus(place)
+    tokens = given or {own_token(place.scratch): OWNER}
+    if public and (host != HOST or oidc is not None or any(who != OWNER for who in tokens.values())):
+        raise ConfigError("--public is for one user of one host; leave it out beyond loopback and where others log in")
+    access = Access(tokens, private=not public, policy_file="" if policy is None else str(policy))
     provider = None if oidc is None else Oidc(read_oidc(oidc))
     names = [host, socket.gethostname()]
-    place = place_of(run, scratch)
-    dashboard = Dashboard(RunStatus(place), access, names, bool(tls), provider)
+    dashboard = Dashboard(status, access, names, bool(tls), provider)
     listener = _listen(host, port)
     address = f"http{'s' if tls else ''}://{host}:{listener.getsockname()[1]}/"
     typer.echo(f"{address} shows {run}; Ctrl-C stops it")
-    if made in tokens:
-        typer.echo(f"to kill and restart processes from it, use the token {made}")
+    if not given:
+        what = "kill and restart processes from it" if public else "log in"
+        typer.echo(f"to {what}, use the token {next(iter(tokens))} ({TOKEN_FILE} in the run's folder), or --open")
     with contextlib.ExitStack() as opened:
         if browser:
             code = access.sessions.code(next(iter(tokens.values())))

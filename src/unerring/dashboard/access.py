@@ -8,6 +8,9 @@ page can send.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,8 +25,9 @@ from unerring.runtime import Guard, Reports
 COOKIE: Final = "unerring_session"
 TOKEN_CHARS_MIN: Final = 16
 """What cannot be guessed needs no lock, with which others could be locked out."""
+TOKEN_FILE: Final = "dashboard.token"
 OWNER: Final = Who("any", Actor.OPERATOR, "owner")
-"""Whoever has the one token that the command printed."""
+"""Whoever has the one token of the run."""
 CHANGES_AT_ONCE_MAX: Final = 1_000
 CHANGES_PER_S_MAX: Final = 100.0
 """Of one identity: it may ask for so many changes at once, and for so many more each second from then on."""
@@ -62,6 +66,26 @@ def read_tokens(path: Path) -> dict[str, Who]:
             )
         tokens[words[1]] = read_who(words[0])
     return tokens
+
+
+def own_token(folder: Path) -> str:
+    """The token of whoever may read a run's folder: in a file of it, and drawn by the first who asks. A folder that
+    cannot be written to gets one that is kept nowhere."""
+    path, drawn = folder / TOKEN_FILE, secrets.token_urlsafe(18)
+    aside = folder / f".{TOKEN_FILE}.{secrets.token_hex(4)}"
+    with contextlib.suppress(OSError):
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            with open(descriptor, "w", encoding="ascii") as file:
+                file.write(f"{drawn}\n")
+            with contextlib.suppress(FileExistsError):
+                os.link(aside, path)  # whole, or not at all; of two who draw one does
+        finally:
+            aside.unlink()
+    if not path.exists():
+        return drawn
+    (token,) = read_tokens(path)
+    return token
 
 
 class Access:

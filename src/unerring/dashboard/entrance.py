@@ -29,7 +29,8 @@ SESSION_S: Final = int(SESSION_S_MAX)
 LOGIN: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Unerring: log in</title>
 <link rel="icon" href="/static/mark.svg"><link rel="stylesheet" href="/static/style.css">
 <script type="module" src="/static/enter.js"></script>
-<main><h1>Log in</h1><p role="alert">WHY</p><form method="post" action="/login">
+<main><h1>Log in</h1><p>The token is the one that <code>unerring dashboard</code> printed.</p>
+<p role="alert">WHY</p><form method="post" action="/login">
 <label>Token <input type="password" name="token" required autofocus autocomplete="off"></label>
 <button>Log in</button></form>OTHER</main></html>"""
 ENTERED: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Unerring</title>

@@ -10,3 +10,5 @@ if (code) {
     document.querySelector('[role=alert]').textContent = page.querySelector('[role=alert]')?.textContent || 'Log in with the token.';
   }
 }
+// Who was sent the address of a question gets its answer.
+document.querySelector('form').action += location.hash;
