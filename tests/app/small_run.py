@@ -74,6 +74,7 @@ def make(data: Path) -> None:
     LocalStore(data).replace(verdicts.FILE, protect_json({"at_us": 1, "wrong": 0}))
     timeline.note(data, "n0", What.STARTED, "as process 7")
     timeline.note(data, "n0", What.ENDED, "with the run")
+    timeline.note(data, "operator/ann", What.COMMANDED, "cancel order-1, from 127.0.0.1")
     batches.note(data, batches.Batch(1, "spark", 1, ("Rate",), 0, 1.0, 9, {}, 5, 0.0, 3))
     note(data / "live" / "status" / "Rate.0.json", "Rate/0", {"phase": "MEMBER"})
     own_number(data, "driver")

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import pwd
 import struct
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
+from unerring.app.client import READS
 from unerring.model import CallerError, NetworkError, ProcessError
 from unerring.runtime import unix_sockets
 from unerring.runtime.control import COMMAND_BYTES_MAX, Control, ask
+from unerring.runtime.process_control import ASKS, Command as NodeCommand, control_of
+from unerring.runtime.timeline import Timeline
 
 
 class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -101,3 +106,34 @@ class _Pretended(struct.Struct):
 
     def unpack(self, data: Any) -> tuple[int, int, int]:
         return 1, self._user, 1
+
+
+def test_a_command_that_changes_something_is_noted_with_who_and_from_where(tmp_path: Path) -> None:
+    """Before it is carried out: also one that fails."""
+
+    class Steered:
+        async def steer_service(self, service: str, verb: str, why: str) -> str:
+            raise NetworkError(f"{service} does not answer")
+
+        async def list(self, where: str) -> list[str]:
+            return ["order-1"]
+
+    async def main() -> None:
+        served = control_of(cast("Any", Steered()), tmp_path / "n0.sock")
+        await served.open()
+        try:
+            for command in (NodeCommand("list"), NodeCommand("pause-service", service="shop", why="s3cret")):
+                with contextlib.suppress(NetworkError):
+                    await asyncio.to_thread(ask, tmp_path / "n0.sock", command, 60.0)
+        finally:
+            await served.close()
+
+    asyncio.run(main())
+    (entry,) = Timeline(tmp_path).added()
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    assert (entry.who, entry.what) == (f"user {user}", "commanded")
+    assert entry.said == f"pause-service shop, from process {os.getpid()} by n0.sock"
+
+
+def test_what_the_dashboard_lets_viewers_ask_is_no_change_at_a_node() -> None:
+    assert set(READS) - {"wait"} <= set(ASKS), "waiting is the client's own"

@@ -10,6 +10,7 @@ import msgspec
 
 from unerring import __version__
 from unerring.app.place import LOG
+from unerring.app.trail import PATTERN
 from unerring.log import SigningKey, Store, is_signed
 from unerring.model import CallerError, LogError, protect_json, sha256_of, verified_json
 
@@ -30,6 +31,7 @@ EFFECTS: Final = (
     f"{LOG}/*/ingested/*/*.json",
     f"{LOG}/*/quarantine/*.returned",
     "needs/*",
+    PATTERN,
 )
 """How far somebody came with the log: copied before the log, which then goes at least as far."""
 SHARED: Final = ("live.json", "membership/*", "placement/*", "arrangements/*")

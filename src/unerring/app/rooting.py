@@ -17,6 +17,7 @@ import msgspec
 from unerring.app.owner import is_owned
 from unerring.app.parts import Parts
 from unerring.app.place import LOG, Place, matching
+from unerring.app.trail import PATTERN, TrailSealer, judge_trail
 from unerring.log import Anchor, Chain, Head, Judged, Root, Roots, SigningKey, head_of, judge_head
 from unerring.model import LogError, UnerringError, sha256_of
 
@@ -31,6 +32,7 @@ STAYS: Final = (
     f"{LOG}/rule-versions/*",
     f"{LOG}/*/ingested/*.json",
     f"{LOG}/*/ingested/*/*.json",
+    PATTERN,
 )
 """Objects that are created once and stay."""
 GOES: Final = ("savepoints/*/*",)
@@ -56,12 +58,14 @@ class RootSealer:
         self._place = place
         self._key = key
         self._roots = Roots(place.store)
+        self._trail = TrailSealer(place)
         self._chains: dict[str, Chain] = {}
         self._paged: dict[str, dict[str, str]] = {}
 
     def seal(self) -> Root:
         """The root of what is there now: a new one, unless the newest says the same. A LogError if what is there
         contradicts the newest one."""
+        self._trail.seal()
         newest = self._roots.newest()
         heads: list[Head] = []
         before = {head.stream: head for head in newest.streams} if newest else {}
@@ -244,6 +248,7 @@ def judge_history(place: Place, history: History, chains: dict[str, Chain]) -> J
     running = is_owned(place)
     for name, digest in objects.items():
         judged.add(_judge_object(place, name, digest, newest.number, running))
+    judged.add(judge_trail(place))
     ends = {head.stream: head.through_us for head in newest.streams}
     for name, chain in chains.items():
         if chain.through_us > ends.get(name, chain.base.from_us):

@@ -13,6 +13,7 @@ import msgspec
 from unerring.app.named import lacking, typed
 from unerring.app.place import Place, Where, matching, place_of
 from unerring.app.rooting import Covered, judge_history, own_streams, read_history
+from unerring.app.trail import PATTERN
 from unerring.log import Anchor, Chain, Segment, Store, store_at
 from unerring.model import LogError, UnerringError, is_protected, verified, verified_json, verified_line, was_protected
 from unerring.runtime import check_file
@@ -147,6 +148,7 @@ KINDS: Final[tuple[tuple[str, tuple[str, ...], Check], ...]] = (
     ("events back from quarantine", ("log/*/quarantine/*.returning", "log/*/quarantine/*.returned"), _json),
     ("versions of rules", ("log/.versions/*", "log/rule-versions/*", "log/rule-upgrades/*"), _json),
     ("roots", ("roots/*.json",), _json),
+    ("audit trail", (PATTERN,), _json),
     ("states on Spark", ("states/level-*/*",), _sealed),
     ("savepoints", ("savepoints/level-*/*",), _sealed),
     (

@@ -15,10 +15,11 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from unerring.model import CallerError, NetworkError, UnerringError, WorldError
-from unerring.runtime import unix_sockets
+from unerring.runtime import timeline, unix_sockets
 
 COMMAND_BYTES_MAX: Final = 8 << 20
 LISTENS_S: Final = 1.0
+CHANGE_CHARS_MAX: Final = 300
 
 C = TypeVar("C", bound=msgspec.Struct)
 
@@ -34,10 +35,18 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Control(Generic[C]):
-    """Serves a socket. `carry_out` does what a command asks, or raises an error that is a sentence."""
+    """Serves a socket. `carry_out` does what a command asks, or raises an error that is a sentence. `change` says what
+    a command changes, which is noted on the timeline beside the socket; nothing where it only asks."""
 
-    def __init__(self, path: Path, kind: type[C], carry_out: Callable[[C], Awaitable[Any]]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        kind: type[C],
+        carry_out: Callable[[C], Awaitable[Any]],
+        change: Callable[[C], str] = lambda command: "",
+    ) -> None:
         self.path = path
+        self._change = change
         self._kind = kind
         self._carry_out = carry_out
         self._server: asyncio.Server | None = None
@@ -56,15 +65,20 @@ class Control(Generic[C]):
         if not unix_sockets.is_ours(writer.get_extra_info("socket")):
             writer.close()
             return
+        user, process = unix_sockets.peer(writer.get_extra_info("socket"))
         with contextlib.suppress(OSError, asyncio.LimitOverrunError, ValueError):
             while line := await reader.readline():
-                writer.write(msgspec.json.encode(await self._answer(line)) + b"\n")
+                writer.write(msgspec.json.encode(await self._answer(line, user, process)) + b"\n")
                 await writer.drain()
         writer.close()
 
-    async def _answer(self, line: bytes) -> Answer:
+    async def _answer(self, line: bytes, user: str, process: int) -> Answer:
         try:
-            return Answer(await self._carry_out(msgspec.json.decode(line, type=self._kind)))
+            command = msgspec.json.decode(line, type=self._kind)
+            if change := self._change(command):
+                where = f"{change[:CHANGE_CHARS_MAX]}, from process {process} by {self.path.name}"
+                timeline.note(self.path.parent, f"user {user}", timeline.What.COMMANDED, where)
+            return Answer(await self._carry_out(command))
         except msgspec.DecodeError as error:
             return Answer(error=f"invalid command: {error}")
         except WorldError as error:

@@ -18,6 +18,10 @@ PRESENT_S: Final = 10.0
 """How long a start waits for a node with an empty disk; then another node may be asked."""
 
 
+ASKS: Final = ("list", "page", "counts", "view-changes", "show", "history", "query", "show-service")
+"""Commands that change nothing."""
+
+
 class Command(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A command to a node. What it does not use is not sent, so that a node of an older release understands it."""
 
@@ -116,7 +120,13 @@ class Commands:
 
 def control_of(node: RunningNode, path: Path) -> Control[Command]:
     """Serves one node's socket; the lock of the database keeps a second node of the same name out."""
-    return Control(path, Command, Commands(node).carry_out)
+    return Control(path, Command, Commands(node).carry_out, _change)
+
+
+def _change(command: Command) -> str:
+    """What it is about, without what it brings: that may be long, or nobody else's business."""
+    about = (command.do, command.process, command.instance, command.channel, command.service, command.node)
+    return "" if command.do in ASKS else " ".join(word for word in about if word)
 
 
 def node_sockets(folder: Path) -> list[Path]:

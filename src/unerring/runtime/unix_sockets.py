@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import socket
 import struct
 from collections.abc import Iterator
@@ -26,9 +27,22 @@ def short(path: Path) -> Iterator[str]:
 
 def is_ours(connection: socket.socket) -> bool:
     """Whether a process of this user, or of root, is at the other end; the kernel says so."""
+    return _other_end(connection)[1] in (os.geteuid(), 0)
+
+
+def peer(connection: socket.socket) -> tuple[str, int]:
+    """The user at the other end, and the number of its process."""
+    process, user = _other_end(connection)
+    try:
+        return pwd.getpwuid(user).pw_name, process
+    except KeyError:
+        return str(user), process
+
+
+def _other_end(connection: socket.socket) -> tuple[int, int]:
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    _, user, _ = _CREDENTIALS.unpack(credentials)
-    return user in (os.geteuid(), 0)
+    process, user, _ = _CREDENTIALS.unpack(credentials)
+    return process, user
 
 
 def listening(path: Path) -> socket.socket:

@@ -50,6 +50,10 @@ class Command(msgspec.Struct, frozen=True):
     subject: str
 
 
+def _change(asked: Command) -> str:
+    return f"{asked.command} {asked.subject}"
+
+
 class LiveSupervisor:
     """`command(name)` is how to start that process. `host`: which part of the cluster is ours; all without a list."""
 
@@ -96,7 +100,9 @@ class LiveSupervisor:
         stopping = asyncio.create_task(supervisor.stopping.wait())
         for name in self.wanted:
             supervisor.begin(name)
-        commands = Control(self.folder / SOCKET, Command, self._carry_out)
+        commands = Control(
+            self.folder / SOCKET, Command, self._carry_out, lambda asked: f"{asked.command} {asked.subject}"
+        )
         await commands.open()
         beside = [
             asyncio.create_task(self._heal()),
