@@ -169,7 +169,10 @@ class Application:
                 self.intake.streams[stream].watermark = max(self.intake.streams[stream].watermark, switch.at_us)
             else:
                 last = self.intake.ended[stream][1] if joined is None else joined.last
-                self._begin_parts(Incoming(stream, last, self.count(stream), switch.at_us), lanes, {})
+                whole = Incoming(stream, last, self.count(stream), switch.at_us)
+                self._begin_parts(whole, lanes, {})
+                # Else a restart would not look for what is kept of these parts.
+                effects.append(self._commit(whole, ()))
             effects += [effect for name in lanes.names for effect in self.intake.ask_all(name)]
         return [*effects, self._read_record()] if effects else []
 
