@@ -66,6 +66,7 @@ SHOWN = {
     "docs/install.md": "environments without extras: tests/campaign/test_install_campaign.py",
     "docs/operations.md": "several hosts: tests/correlation/live_hosts.py and the campaign",
     "docs/processes.md": "nodes that go on: tests/processes; costs: tests/pipeline/test_costs.py",
+    "docs/security.md": "a run with a dashboard: tests/app/test_trail.py reads the same",
     "docs/sql.md": "the grammar, and a sketch of what docs/spark.md runs",
     "docs/standby.md": "two JVMs: tests/pipeline/test_standby.py",
     "docs/tour.md": "the tutorial runs it",

@@ -218,7 +218,8 @@ def test_commands_that_nobody_can_mean_are_answered_with_a_sentence(tmp_path: Pa
                 for field in msgspec.structs.fields(Command)[1:]:
                     for value in odd:
                         command = {"do": do, "instance": "j", "process": "odd", field.name: value}
-                        answered = await asyncio.wait_for(control._answer(json.dumps(command).encode()), 600)
+                        line = json.dumps(command).encode()
+                        answered = await asyncio.wait_for(control._answer(line, "somebody", 1), 600)
                         refused += bool(answered.error)
             assert refused > 1_000
             await engine.signal("i", "payment", 7)

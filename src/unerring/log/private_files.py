@@ -17,7 +17,8 @@ PRIVATE_BYTES_MAX: Final = 1 << 20
 def private_folder(folder: Path) -> None:
     """Make a folder, and those above it that lack, for their owner alone. One that is there stays as it is."""
     if not folder.is_dir():
-        private_folder(folder.parent)
+        if not folder.parent.exists():
+            private_folder(folder.parent)
         folder.mkdir(0o700, exist_ok=True)
 
 
