@@ -224,6 +224,19 @@ def test_nothing_reads_a_format_that_runs_code() -> None:
     assert not found, found
 
 
+def test_whoever_decodes_expects_a_text_that_is_no_utf8() -> None:
+    """msgspec raises what Python raises then, and not its own error."""
+    found = [
+        f"{name_of(path)}:{node.lineno}"
+        for path in SOURCES
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.ExceptHandler) and node.type is not None
+        for caught in [ast.unparse(node.type)]
+        if "msgspec.DecodeError" in caught and "UnicodeDecodeError" not in caught
+    ]
+    assert not found, f"{found}: catch unerring.model.UNDECODABLE"
+
+
 def around_front_doors(path: Path, module: ast.Module) -> Iterator[str]:
     """Imports of another package's inside: whatever is not in the `__all__` of its `__init__`."""
     own = path.relative_to(SRC).parts[0] if path.is_relative_to(SRC) else ""
@@ -325,7 +338,7 @@ def test_tests_wait_for_conditions_and_never_skip() -> None:
 def test_the_tests_of_a_package_are_in_a_folder_of_its_name() -> None:
     packages = {path.name for path in SRC.iterdir() if (path / "__init__.py").exists()}
     folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir() and path.name != "__pycache__"}
-    assert folders - packages == {"bench", "campaign", "examples", "fuzz", "older"}
+    assert folders - packages == {"bench", "campaign", "examples", "faults", "fuzz", "older"}
     assert packages - folders == set()
 
 

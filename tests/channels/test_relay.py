@@ -18,6 +18,7 @@ from unerring.channels import (
     Heartbeat,
     Loss,
     Nack,
+    Peer,
     Producer,
     ProducerConfig,
     Relay,
@@ -144,3 +145,32 @@ def test_an_epoch_without_events_is_passed_on() -> None:
     assert (beat.epoch, beat.last, beat.previous_epoch, beat.previous_last) == (2, 0, 1, 3)
     (loss,) = [effect.what for effect in till.handle("relay", beat, 1_000_010) if isinstance(effect, Deliver)]
     assert (loss.epoch, loss.first, loss.last) == (1, 2, 3)
+
+
+def beat_of(relay: Relay, effects: Effects) -> Heartbeat:
+    """The next heartbeat that it sends."""
+    while True:
+        timer = next(effect for effect in effects if isinstance(effect, SetTimer))
+        effects = relay.timer(timer.name, timer.at_us)
+        for beat in sent(effects, Broadcast):
+            assert isinstance(beat, Heartbeat)
+            return beat
+
+
+def test_a_relay_names_the_newest_peers_each_once() -> None:
+    producer, frames = published(1)
+    relay = Relay("relay", random.Random(1), ProducerConfig(peers_max=2), EARLIEST)
+    effects = relay.handle("press", frames[0], 10)
+    for address in ("a", "b", "a", "c", "c"):
+        assert relay.handle(address, Peer(producer.id, 1, address), 20) == []
+    assert beat_of(relay, effects).peers == ("a", "c")
+
+
+def test_a_heartbeat_of_an_epoch_that_is_over_changes_nothing_behind_a_relay() -> None:
+    producer, _ = published(3)
+    relay = Relay("relay", random.Random(1), None, EARLIEST)
+    later = Producer("press", "press", {"channel/epoch": b"1", "channel/closed_at": b"3"}, 1)
+    timer = next(each for each in relay.handle("press", later._heartbeat(), 10) if isinstance(each, SetTimer))
+    assert sent(relay.handle("press", producer._heartbeat(), 20), Broadcast) == []
+    (beat,) = sent(relay.timer(timer.name, 1_000_000), Broadcast)
+    assert (beat.epoch, beat.last, beat.previous_epoch, beat.previous_last) == (2, 0, 1, 3)

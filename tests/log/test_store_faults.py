@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from unerring.log import Conflict, ObjectStore, Patience, Unsure
+from unerring.log.store import objects
 from unerring.log.store.client import ABSENT
 from unerring.model import DiskError
 from unerring.simulation.faulty_bucket import FaultyBucket, Objects, StoreFaults, faulty_store
@@ -175,3 +176,26 @@ def test_patience_ends_and_says_so() -> None:
         assert pauses[0] <= 0.1
         assert 0.4 < max(pauses) <= 1.0
     store.note("log/x", b"1")
+
+
+def test_of_an_object_that_is_replaced_while_it_is_read_one_whole_state_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(objects, "PIECE_BYTES", 10)
+    for old, new in [(35, 35), (35, 20), (20, 35), (10, 11), (30, 5), (30, 0), (9, 10)]:
+        for at in range(6):
+            held, requests = Objects(), [0]
+            writer = faulty_store(FaultyBucket(held, Random(1), StoreFaults()), 1)
+            writer.replace("x", b"o" * old)
+
+            def replaced(
+                at: int = at, writer: ObjectStore = writer, size: int = new, requests: list[int] = requests
+            ) -> None:
+                requests[0] += 1
+                if requests[0] == at + 1:
+                    writer.replace("x", b"n" * size)
+
+            store = faulty_store(FaultyBucket(held, Random(1), StoreFaults(), replaced), 2)
+            data, tag = store.read_tagged("x") or (b"", "")
+            assert data in (b"o" * old, b"n" * new), (old, new, at)
+            assert (tag == held.held["x"].tag) == (data == held.held["x"].data)

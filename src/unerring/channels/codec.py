@@ -18,7 +18,7 @@ import msgspec
 
 from unerring.channels.config import ChannelConfig
 from unerring.channels.messages import SEQUENCE_MAX, Control, Frames
-from unerring.model import Codec, FrameError, Message
+from unerring.model import UNDECODABLE, Codec, FrameError, Message
 
 SINGLE: Final = 0xE1
 BATCH: Final = 0xE4
@@ -179,7 +179,7 @@ def _decode_payloads(data: bytes, start: int, end: int, count: int) -> list[byte
         raise FrameError(f"a batch of {count} events has another number of payloads")
     try:
         return _part_payloads(memoryview(data)[start:end])
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise FrameError(f"a batch of {count} events has invalid payloads: {error}") from None
 
 

@@ -256,7 +256,8 @@ class Watermark(msgspec.Struct, frozen=True, gc=False):
 
 
 class Loss(msgspec.Struct, frozen=True, gc=False):
-    """A range that this consumer will never deliver, in its place in the stream. `last` None: an unknown end.
+    """A range that this consumer will never deliver, in its place in the stream. `last` None: an unknown end, and with
+    it epochs behind that nothing came of: a producer may begin again several times before anyone hears of it.
 
     With `information`, the producer's initial information stands for it; the range may then be empty.
     """

@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from unerring.cli._place import HERE, Run
-from unerring.model import CallerError
+from unerring.model import UNDECODABLE, CallerError
 
 if TYPE_CHECKING:
     from unerring.log import Held, Returned
@@ -137,7 +137,7 @@ def _read(path: Path, streams: list[str] | None, reasons: list[str] | None) -> I
             continue
         try:
             one = msgspec.json.decode(line, type=Held)
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             raise CallerError(f"{path}, line {number}: {error}; expected lines of `quarantine show --json`") from None
         if (not streams or one.stream in streams) and (not wanted or one.reason.value in wanted):
             yield one

@@ -20,7 +20,7 @@ import httpx
 import msgspec
 
 from unerring.log import read_private_values
-from unerring.model import Actor, ConfigError, NetworkError, PeerError, Who, run_name
+from unerring.model import UNDECODABLE, Actor, ConfigError, NetworkError, PeerError, Who, run_name
 
 LOGIN_S_MAX: Final = 600.0
 LOGINS_MAX: Final = 1000
@@ -153,7 +153,7 @@ class Oidc:
             raise PeerError(f"{url} answers {answer.status_code}; the login is refused")
         try:
             return msgspec.json.decode(answer.content, type=dict[str, Any])
-        except msgspec.DecodeError:
+        except UNDECODABLE:
             raise PeerError(f"{url} does not answer with a JSON object") from None
 
 
@@ -167,7 +167,7 @@ def verified(token: str, keys: list[Any]) -> dict[str, Any]:
         for key in keys:
             if header.get("kid") in (None, key.get("kid")) and _verifies(key, header.get("alg"), token, signature):
                 return msgspec.json.decode(_padded(body), type=dict[str, Any])
-    except (ValueError, TypeError, KeyError, AttributeError, InvalidSignature, msgspec.DecodeError):
+    except (ValueError, TypeError, KeyError, AttributeError, InvalidSignature, *UNDECODABLE):
         pass
     raise PeerError("the identity token is not signed by the provider")
 

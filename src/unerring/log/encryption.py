@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from unerring.log.keys import ID_BYTES, Keys, the_ring
-from unerring.model import ColumnType, Key, LogError, StreamSchema
+from unerring.model import UNDECODABLE, ColumnType, Key, LogError, StreamSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -196,5 +196,5 @@ def decrypt_bytes(data: bytes, stream: str, what: str, where: str) -> bytes | No
             raise msgspec.DecodeError("no key")
         cipher = ring.cipher(data[len(_BLOB) : at], stream, key) if len(data) > end else None
         return None if cipher is None else cipher.decrypt(data[end:], [what.encode()])
-    except (InvalidTag, struct.error, msgspec.DecodeError):
+    except (InvalidTag, struct.error, *UNDECODABLE):
         raise LogError(f"{where} is damaged: it is not what was encrypted there; restore it from a copy") from None

@@ -261,9 +261,9 @@ def _read_json(path: Path, schema: StreamSchema, times: Times) -> Iterator[Block
                 moment = _within(time_of(zoned(getattr(decoded, times.column), times), unit_us))
             except msgspec.ValidationError as error:
                 bad.append(BadRow(number, Reason.SCHEMA, str(error), line))
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:  # not an overflow: that is one of the time
                 bad.append(BadRow(number, Reason.UNDECODABLE, str(error), line))
-            except (ValueError, OverflowError, UnicodeDecodeError, SchemaError) as error:
+            except (ValueError, OverflowError, SchemaError) as error:
                 bad.append(BadRow(number, Reason.SCHEMA, f"time {error}", line))
             else:
                 rows.append(decoded)

@@ -194,7 +194,8 @@ def successor(index: Index, now_us: int, **changes: Any) -> Index:
     made = [pair for pair in (*index.kept, (index.number, index.at_us)) if pair[0]]
     replaced_us = [*(at_us for _, at_us in made[1:]), now_us]
     kept = [pair for pair, at_us in zip(made, replaced_us, strict=False) if at_us + int(GRACE_S * SECOND_US) > now_us]
-    return msgspec.structs.replace(index, number=index.number + 1, at_us=now_us, kept=tuple(kept), **changes)
+    following = {"number": index.number + 1, "at_us": now_us, "kept": tuple(kept), "format": FORMAT}
+    return msgspec.structs.replace(index, **following, **changes)
 
 
 def elapsed_clock_s() -> float:
@@ -256,10 +257,10 @@ class Indexes:
                 f"{self._where(number)} says that it is index {index.number} of stream {index.stream!r}; it was "
                 "renamed or copied from elsewhere: restore the right one"
             )
-        if index.format != FORMAT:
+        if index.format > FORMAT:
             raise LogError(
-                f"{self._where(number)} has index format {index.format}, this version reads {FORMAT}; use the version "
-                "that wrote it"
+                f"{self._where(number)} has index format {index.format}, this version reads up to {FORMAT}; use the "
+                "version that wrote it"
             )
         self._check_links(index)
         return index

@@ -112,7 +112,10 @@ class Intakes:
         where = self.store.locate(self._name(number))
         intake = verified_json(data, Intake, where)
         if intake.format > FORMAT:
-            raise LogError(f"{where} has intake format {intake.format}, this version reads {FORMAT}; use a newer one")
+            raise LogError(
+                f"{where} has intake format {intake.format}, this version reads up to {FORMAT}; use the version "
+                "that wrote it"
+            )
         if (intake.source, intake.number) != (self.source, number):
             raise LogError(
                 f"{where} says that it is intake {intake.number} of source {intake.source!r}; it does not belong here: "

@@ -25,7 +25,7 @@ import msgspec
 
 from unerring.log.buckets import canonical_bytes
 from unerring.log.private_files import read_private
-from unerring.model import CallerError, Key, LogError, protect, verified
+from unerring.model import UNDECODABLE, CallerError, Key, LogError, protect, verified
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESSIV
@@ -200,7 +200,7 @@ def _read(path: Path) -> _Content:
         ) from None
     try:
         content = msgspec.msgpack.decode(verified(data, str(path)), type=_Content)
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         content = None
     if content is None or not content.keys:
         raise CallerError(f"{path} is no ring of keys; `unerring keys new FILE` makes one")

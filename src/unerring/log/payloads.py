@@ -10,6 +10,7 @@ import msgspec
 
 from unerring.log.quarantine import Reason
 from unerring.log.rows import columns_of, row_type
+from unerring.model import UNDECODABLE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,7 +21,6 @@ BadPayload = tuple[int, Reason, str]
 """Its place among the payloads, why it is none of the stream's, and the details."""
 
 _MAPS: Final = frozenset(bytes((head,)) for head in (*range(0x80, 0x90), 0xDE, 0xDF))
-_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError)
 
 
 class Payloads:
@@ -52,7 +52,7 @@ class Payloads:
                 # All are as the first one, or the careful way finds which are not.
                 many = self._maps if payloads and _is_map(payloads[0]) else self._arrays
                 rows = many.decode(_array_head(len(payloads)) + b"".join(payloads))
-            except _UNREADABLE:
+            except UNDECODABLE:
                 pass
             else:
                 return pa.table(columns_of(rows, self._schema)), []
@@ -69,7 +69,7 @@ class Payloads:
                 rows.append(self._read_payload(payload))
             except msgspec.ValidationError as error:
                 bad.append((at, Reason.SCHEMA, str(error)))
-            except _UNREADABLE as error:
+            except UNDECODABLE as error:
                 bad.append((at, Reason.UNDECODABLE, str(error)))
             except _TooLarge as error:
                 bad.append((at, Reason.TOO_LARGE, str(error)))

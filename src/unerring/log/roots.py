@@ -252,8 +252,11 @@ class Roots:
             return None
         where = self.store.locate(name)
         root = verified_json(content, Root, where)
-        if root.format != FORMAT:
-            raise LogError(f"{where} has root format {root.format}, this version reads {FORMAT}; use a newer one")
+        if root.format > FORMAT:
+            raise LogError(
+                f"{where} has root format {root.format}, this version reads up to {FORMAT}; use the version "
+                "that wrote it"
+            )
         if root.number != number:
             raise LogError(f"{where} says that it is root {root.number}; it was renamed: restore the right one")
         return root

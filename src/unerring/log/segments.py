@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 FORMAT: Final = 6
 """The format that is written. Before it, digests were XXH3: 5 had runs (see `runs`), 4 events out of their producer's
 order, 3 parts, 2 none of these. All are still read."""
+HASHED: Final = 6
+"""The first format whose digests are SHA-256."""
 UNPROTECTED: Final = 1
 """The format without digests, which is still read."""
 FOOTER: Final = b"unerring"
@@ -131,7 +133,7 @@ class Footer(msgspec.Struct, frozen=True):
     @property
     def hashed(self) -> bool:
         """Whether its digest is one that nobody can forge."""
-        return self.format >= FORMAT
+        return self.format >= HASHED
 
     @property
     def taken(self) -> Taken:
@@ -145,7 +147,7 @@ class Footer(msgspec.Struct, frozen=True):
     @property
     def digest_hex(self) -> int:
         """How many digits its digest has."""
-        return HASH_HEX if self.format >= FORMAT else DIGEST_HEX
+        return HASH_HEX if self.hashed else DIGEST_HEX
 
     @property
     def buckets(self) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from unerring.model import SECOND_US, CallerError
+from unerring.model import SECOND_US, UNDECODABLE, CallerError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -119,7 +119,7 @@ def _first(path: Path, column: str) -> Any:
         return row.get(column)
     try:
         first = msgspec.json.decode(next((line for line in head.splitlines() if line.strip()), "null"))
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return None
     return first.get(column) if isinstance(first, dict) else None
 

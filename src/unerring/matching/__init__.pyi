@@ -45,6 +45,7 @@ from .pieces import (
     first_fault as first_fault,
     pack as pack,
     stamp_at as stamp_at,
+    times_of as times_of,
     unpack as unpack,
 )
 from .tables import TableMatcher as TableMatcher, outputs_of as outputs_of

@@ -16,7 +16,7 @@ import msgspec
 
 from unerring.matching.outputs import Row, merge_order
 from unerring.matching.packed import Packed
-from unerring.matching.pieces import OBJECTS_MAX, Piece, first_after, first_fault, stamp_at
+from unerring.matching.pieces import OBJECTS_MAX, Piece, first_after, first_fault, stamp_at, times_of
 from unerring.model import ORDINAL_MAX, TIME_MAX, TIME_MIN, CallerError, Event, SchemaError, Stamp, StreamSchema
 
 if TYPE_CHECKING:
@@ -131,6 +131,10 @@ class Merged(Sequence[Row]):
         if self._rows is None:
             self._rows = _in_order((rank, pieces) for _, rank, pieces in self._lanes.values())
         return self._rows
+
+    def times(self) -> dict[str, list[Any]]:
+        """The times of each stream's rows, piece by piece; no object is made of a row in columns."""
+        return {name: [times_of(piece) for piece in pieces] for name, (_, _, pieces) in self._lanes.items() if pieces}
 
     def columns(self, streams: Sequence[str]) -> Columns:
         """The rows of some streams as columns, in order; a row's source is its stream's place here."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from unerring.matching.packed import Packed
 from unerring.model import Event, Stamp, StreamSchema
@@ -29,6 +29,11 @@ OBJECTS_MAX: Final = 1024
 def stamp_at(piece: Piece, at: int) -> Stamp:
     """The stamp of one event."""
     return piece[at].stamp if isinstance(piece, list | tuple) else piece.stamp(at)
+
+
+def times_of(piece: Piece) -> Any:
+    """The times of its events, in order: a list, or an array."""
+    return [event.stamp.time for event in piece] if isinstance(piece, list | tuple) else piece.batch.time
 
 
 def first_after(piece: Piece, stamp: Stamp, lo: int = 0) -> int:

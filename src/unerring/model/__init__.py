@@ -83,7 +83,7 @@ from unerring.model.stamps import (
     to_duration_us,
     to_time_us,
 )
-from unerring.model.wire import Codec, Connected, Disconnected, Message
+from unerring.model.wire import UNDECODABLE, Codec, Connected, Disconnected, Message, Vanished
 
 __all__ = [
     "ANY_RUN",
@@ -99,6 +99,7 @@ __all__ = [
     "SECRET",
     "TIME_MAX",
     "TIME_MIN",
+    "UNDECODABLE",
     "Actor",
     "Address",
     "Allow",
@@ -153,6 +154,7 @@ __all__ = [
     "StreamSchema",
     "UnerringError",
     "Value",
+    "Vanished",
     "Who",
     "WorldError",
     "all_shown",

@@ -13,6 +13,10 @@ from unerring.model.errors import FrameError, SchemaError
 _UNKNOWN: Final = re.compile(r"Invalid value '(\w+)' - at `\$\[0\]`")
 """What the decoder says of a message whose tag is none of the protocol's."""
 
+UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError)
+"""What msgspec raises of bytes that mean nothing: a text that is no UTF-8, a number too large and nesting too deep are
+none of its own errors."""
+
 
 class Message(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     """The base of every protocol message. Its tag is the class name; fields are positional and only ever appended."""
@@ -43,7 +47,7 @@ class Codec:
             raise FrameError(f"a message of {len(data)} bytes exceeds the limit of {self.bytes_max} bytes")
         try:
             return self._decoder.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError) as error:
+        except UNDECODABLE as error:
             kind = _UNKNOWN.match(str(error))
             if kind is not None:
                 raise FrameError(
@@ -65,3 +69,10 @@ class Disconnected(Message, frozen=True):
 
     peer: Address
     why: str
+
+
+class Vanished(Message, frozen=True):
+    """A driver's word to a machine, after `Disconnected`: nobody listens any more where this node did. Its process has
+    ended, or is out of reach; it can have started again since."""
+
+    peer: Address

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from unerring.log import BadEvent, Chain, Quarantine, Reason, Span, decrypt_bytes, encrypt_bytes, is_encrypted
-from unerring.model import TIME_MIN, Key, LogError, RuleError, invariant, protect, verified
+from unerring.model import TIME_MIN, UNDECODABLE, Key, LogError, RuleError, invariant, protect, verified
 from unerring.pipeline.feeding import Feed, feed_of, key_table
 from unerring.pipeline.level import Level, keys_of
 from unerring.pipeline.spreading import Lane, columns_read, lanes_of, owners_of
@@ -67,7 +67,7 @@ def read_state(data: bytes, level: Level, bucket: int, buckets: int, at_us: int,
         content = decrypt_bytes(content, _OWNER, _STATE, where) or b""
     try:
         state = msgspec.msgpack.decode(content, type=PartitionState)
-    except (msgspec.DecodeError, RecursionError):
+    except UNDECODABLE:
         raise LogError(f"{where} is a state in the form of another release; {_REMEDY}") from None
     if state.format != FORMAT:
         raise LogError(f"{where} is a state of format {state.format}, and this release reads {FORMAT}; {_REMEDY}")
@@ -89,7 +89,7 @@ def trail_of(data: bytes, place: tuple[int, int, int], where: str) -> tuple[int,
         return ()
     try:
         state = msgspec.msgpack.decode(content, type=PartitionState)
-    except (msgspec.DecodeError, RecursionError):
+    except UNDECODABLE:
         return ()
     if (state.through_us, state.bucket, state.buckets) != place:
         raise LogError(

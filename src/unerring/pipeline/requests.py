@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from unerring.log import LocalStore, requests_made
+from unerring.model import UNDECODABLE
 from unerring.pipeline.level import Level
 
 FOLDER: Final = "requests"
@@ -35,7 +36,7 @@ def planner_requests(folder: Path) -> dict[str, int]:
     for path in sorted((folder / FOLDER).glob("level-*.json")):
         try:
             made = msgspec.json.decode(path.read_bytes(), type=dict[str, int])
-        except (OSError, msgspec.DecodeError):  # it is being replaced
+        except (OSError, *UNDECODABLE):  # it is being replaced
             continue
         for kind, count in made.items():
             total[kind] = total.get(kind, 0) + count

@@ -171,7 +171,8 @@ class ObjectStore:
 
         def get() -> Got | None:
             got = self._client.get(path, start, end)
-            if got is not None and len(got.data) != min(end, got.size) - start:
+            # Nothing is cut of what ends before: it was replaced by something shorter, as its tag says.
+            if got is not None and start < got.size and len(got.data) != min(end, got.size) - start:
                 raise Unsure("the answer was cut")
             return got
 

@@ -15,7 +15,7 @@ from unerring.matching.interpreter.windows import KeyWindows, StoredWindow, Wind
 from unerring.matching.matcher import Keep, Quarantined, Router, check_follows, check_version, one_time
 from unerring.matching.operators import KeyOperator, load
 from unerring.matching.outputs import Output, Row, canonical_key, key_order
-from unerring.model import TIME_MAX, TIME_MIN, Key, RuleError
+from unerring.model import TIME_MAX, TIME_MIN, UNDECODABLE, Key, RuleError
 from unerring.rules import JoinPlan, OperatorPlan, PatternPlan, Plan, WindowPlan
 
 
@@ -276,7 +276,7 @@ class Interpreter:
             decoded = msgspec.msgpack.decode(data, type=_MatcherState)
             for raw in decoded.keys:
                 msgspec.msgpack.decode(raw, type=self._stored_type)
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             raise RuleError(f"rule {self._plan.name}: invalid state: {error}") from None
         check_version(self._plan, decoded.version)
         return decoded

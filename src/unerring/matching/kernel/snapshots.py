@@ -18,7 +18,7 @@ from unerring.matching.kernel.keys import Interner, KeyIndex, Keys, direct_keys
 from unerring.matching.kernel.state import NO_KEYS, Entries
 from unerring.matching.matcher import Keep, check_follows, one_time
 from unerring.matching.outputs import key_order
-from unerring.model import ColumnType, RuleError
+from unerring.model import UNDECODABLE, ColumnType, RuleError
 from unerring.rules import Plan
 
 FORMAT: Final = 2
@@ -140,7 +140,7 @@ class Form:
         """A state of this very rule, whole or a delta."""
         try:
             snapshot = _DECODER.decode(data)
-        except msgspec.MsgspecError:
+        except UNDECODABLE:
             raise RuleError(f"rule {self.plan.name}: {_what_is_wrong(data)}; replay the log instead") from None
         if snapshot.format != FORMAT:
             raise RuleError(
@@ -232,7 +232,7 @@ def _packed(keys: Keys) -> bytes | list[tuple[Any, ...]]:
 def _what_is_wrong(data: bytes) -> str:
     try:
         decoded = msgspec.msgpack.decode(data)
-    except msgspec.MsgspecError:
+    except UNDECODABLE:
         decoded = None
     if isinstance(decoded, list) and len(decoded) == 10 and isinstance(decoded[0], str):
         return f"this state was written by an older release, in format 1, and this one reads format {FORMAT}"

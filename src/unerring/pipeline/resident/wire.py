@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from unerring.model import FrameError
+from unerring.model import UNDECODABLE, FrameError
 from unerring.pipeline.shuffling import Interval
 
 FRAME_BYTES_MAX: Final = 256 << 20
@@ -157,7 +157,7 @@ class Wire:
         data = self._frame()
         try:
             return None if data is None else _TO_HUB.decode(data)
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             raise FrameError(f"a frame that no task sends: {error}") from None
 
     def _frame(self) -> bytes | None:

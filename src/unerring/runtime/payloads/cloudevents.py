@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from unerring.model import UNDECODABLE
 from unerring.runtime.payloads.message import Message, not_decoded, sentence
 
 PREFIX: Final = "ce_"
@@ -49,7 +50,7 @@ def read(message: Message) -> CloudEvent:
 def _structured(body: bytes) -> CloudEvent:
     try:
         event = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise not_decoded(f"not a CloudEvent in JSON: {sentence(error)}") from None
     if not isinstance(event, dict):
         raise not_decoded(f"not a CloudEvent: {type(event).__name__} where an object was expected")

@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 
 from unerring.log import Reason, time_of, zoned
-from unerring.model import TIME_MAX, TIME_MIN, Column, ColumnType, SchemaError, StreamSchema, to_time_us
+from unerring.model import TIME_MAX, TIME_MIN, UNDECODABLE, Column, ColumnType, SchemaError, StreamSchema, to_time_us
 from unerring.runtime.payloads import cloudevents
 from unerring.runtime.payloads.avro import Avro
 from unerring.runtime.payloads.config import PayloadConfig
@@ -148,7 +148,7 @@ class PayloadDecoder:
 def _json(value: bytes) -> Record:
     try:
         record = msgspec.json.decode(value)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise not_decoded(f"not JSON: {sentence(error)}") from None
     if not isinstance(record, dict):
         raise not_decoded(f"{type(record).__name__} where a record was expected")

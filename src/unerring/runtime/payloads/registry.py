@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from unerring.model import SECOND_US, ConfigError, HandshakeError, NetworkError, ProcessConfig, check
+from unerring.model import SECOND_US, UNDECODABLE, ConfigError, HandshakeError, NetworkError, ProcessConfig, check
 from unerring.runtime.payloads.message import not_decoded, sentence
 
 _UNKNOWN_SUBJECT = (40401, 40402, 40403)
@@ -126,7 +126,7 @@ class Registry:
             )
         try:
             return msgspec.json.decode(body, type=Schema)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNDECODABLE:
             raise HandshakeError(
                 f"{self.where}{path} does not answer as a schema registry does; is it another server?"
             ) from None
@@ -143,6 +143,6 @@ class Registry:
 def _error_code(body: bytes) -> Any:
     try:
         error = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNDECODABLE:
         return None
     return error.get("error_code") if isinstance(error, dict) else None

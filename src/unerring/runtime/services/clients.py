@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 import httpx
 import msgspec
 
-from unerring.model import SECOND_US, Address, FrameError, ProcessError, Refused, UnerringError, WorldError
+from unerring.model import SECOND_US, UNDECODABLE, Address, FrameError, ProcessError, Refused, UnerringError, WorldError
 from unerring.processes import Answer, Limiter, Limits, Reply, Request
 from unerring.runtime.executor import Carrier
 from unerring.runtime.large import LargeValues, Vanished
@@ -175,7 +175,7 @@ def _read(request: Request, response: httpx.Response, body: bytes) -> Reply:
         return answer(request, Answer.UNKNOWN, body[:200].decode("utf-8", "replace"))
     try:
         value = msgspec.json.decode(body) if body else None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNDECODABLE:
         if what != Answer.DONE:
             value = body[:200].decode("utf-8", "replace")
         else:  # it was done, and its reply cannot be used: the machine decides, as for a value of the wrong type
@@ -186,7 +186,7 @@ def _read(request: Request, response: httpx.Response, body: bytes) -> Reply:
 def _waits_us(body: bytes) -> int:
     try:
         return int(msgspec.json.decode(body)["wait_us"])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError, TypeError, ValueError):
+    except (*UNDECODABLE, LookupError, TypeError, ValueError):
         return SECOND_US
 
 
@@ -280,7 +280,7 @@ class ServiceCarrier:
             return await asyncio.to_thread(large.answered, request, reply)
         except Vanished as error:  # this attempt did nothing; an earlier one may have
             return answer(request, Answer.FINAL, str(error), recorded=False)
-        except (UnerringError, msgspec.MsgspecError) as error:
+        except (UnerringError, msgspec.MsgspecError, *UNDECODABLE) as error:
             return answer(request, Answer.UNKNOWN, f"a large value cannot be stored or read: {error}")
 
     async def close(self) -> None:
