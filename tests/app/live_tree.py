@@ -160,8 +160,8 @@ class ShardedRun(LiveRun):
 class LiveTree(LiveRun):
     """The three-level tree with f = 1, whose replicas are killed and stopped while it works."""
 
-    def __init__(self, data: Path, events: int, seed: int = 0) -> None:
-        super().__init__(data, "tests.app.tree_app:app", readings(events))
+    def __init__(self, data: Path, events: int, seed: int = 0, **options: Any) -> None:
+        super().__init__(data, "tests.app.tree_app:app", readings(events), **options)
         self.draw = random.Random(seed)
         self.kills = 0
         self.stops = 0

@@ -253,6 +253,7 @@ def test_reactions_alone_change_at_an_agreed_time(tmp_path: Path) -> None:
     assert number_of(line.place, after) == number_of(line.place, plant(10)) == 1
 
 
+@pytest.mark.long
 @pytest.mark.xdist_group("spark")
 def test_a_run_on_spark_lets_reactions_change_while_it_goes_on(spark: SparkSession, tmp_path: Path) -> None:
     line, before, after = Line(tmp_path), plant(10, cool="peak"), plant(10, warn="peak")

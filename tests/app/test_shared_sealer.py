@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -107,3 +110,32 @@ def test_a_new_leader_seals_at_once() -> None:
         await asyncio.wait([following])
 
     asyncio.run(follow())
+
+
+_FIRST_SEGMENT = """
+import sys
+from tests.app.test_shared_sealer import RULE, events
+from unerring.app.live_sealer import table_of_pieces
+from unerring.app.shared_sealer import rehearse
+from unerring.log import EventLog, seal_interval
+
+chain = EventLog(sys.argv[1]).create(RULE.output, 1)
+if sys.argv[2] == "rehearsed":
+    rehearse()
+before = set(sys.modules)
+seal_interval(chain, table_of_pieces([tuple(events(380, 385))], RULE.output), 400, rule="")
+print(len(set(sys.modules) - before))
+"""
+
+
+def test_the_first_segment_of_a_new_leader_loads_nothing(tmp_path: Path) -> None:
+    """Its situations waited up to 1.2 s for modules that the leader before it had loaded long ago."""
+
+    def loads(how: str) -> int:
+        command = [sys.executable, "-c", _FIRST_SEGMENT, str(tmp_path / how), how]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return int(done.stdout)
+
+    assert loads("rehearsed") == 0
+    assert loads("not rehearsed") > 0

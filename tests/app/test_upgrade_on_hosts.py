@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.app import tree_app
 from tests.app.editions import sealed, wanted
 from tests.app.live_tree import readings
@@ -14,6 +16,7 @@ from unerring.model import TIME_MAX
 from unerring.pipeline import is_done
 
 
+@pytest.mark.long
 def test_a_host_is_lost_while_the_rules_change(s3_bucket: str, tmp_path: Path) -> None:
     """Nobody of its own is on the host that is lost, nor on the one where the command was entered."""
     events = readings(20_000)

@@ -61,6 +61,13 @@ class Network:
         if both:
             self._nft_in(off_from, f"add rule inet cut in ip saddr {self.addresses[host]} drop")
 
+    def unplug(self, host: str) -> None:
+        """Nothing comes from it or reaches it any more, and nobody is told so."""
+        self._in_ip("", "link", "set", f"to{host}", "down")
+
+    def plug(self, host: str) -> None:
+        self._in_ip("", "link", "set", f"to{host}", "up")
+
     def heal(self) -> None:
         for host in self.addresses:
             self._nft_in(host, "flush chain inet cut in")

@@ -18,12 +18,13 @@ from unerring.correlation.messages import (
     Confirmation,
     Gossip,
     Pruned,
+    ReadRecord,
     Register,
     Registered,
     Resume,
     SnapshotPart,
 )
-from unerring.model import TIME_MAX, Event, Stamp
+from unerring.model import TIME_MAX, Event, Send, Stamp
 
 SECOND = 1_000_000
 
@@ -467,6 +468,29 @@ def test_registered_confirms_each_stream_s_mark() -> None:
     table.publish(40, 50, 60, 70)
     table.run(SECOND)
     assert upstream.outgoing.queues["s1"].mark == dict(answers[0].marks)["s1"], "pinned for whoever registered"
+
+
+def test_an_answer_to_a_joiner_asks_nobody_else_again() -> None:
+    """Each answer made it ask all others at once: with a record older than its upstream, that was a storm."""
+    table = started(levels=2)
+    table.cut("N1/0", "N2/1")
+    table.cut("N1/1", "N2/1")
+    table.crash("N2/1")
+    table.start("N2/1")
+    table.run(SECOND)
+    joiner = table.machines["N2/1"]
+    newer = table.record().members["N1/0"].incarnation + 1
+    now = table.now + joiner.config.join_retry_us
+    sent = [
+        effect.message
+        for _ in range(10)
+        for effect in joiner.handle("N1/0", Registered(newer, (), ()), now)
+        if isinstance(effect, Send)
+    ]
+    assert sum(isinstance(message, Register) for message in sent) == 2, "each upstream replica once"
+    assert sum(isinstance(message, ReadRecord) for message in sent) == 10, "each says that the record is old"
+    table.heal()
+    table.run_until(lambda: table.caught_up("N2/1"))
 
 
 def test_resume_is_an_ack() -> None:

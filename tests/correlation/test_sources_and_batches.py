@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.correlation.table import Table, line
 from unerring.correlation import CorrelationConfig, Source
-from unerring.correlation.messages import Ack, Batch, Publish
+from unerring.correlation.messages import Ack, Batch, Publish, Register, Registered
 from unerring.correlation.outgoing import StreamPosition
 from unerring.correlation.source import PRODUCER
 from unerring.model import TIME_MIN, CallerError, Deliver, Event, Persist, Send, Stamp
@@ -78,6 +79,34 @@ def test_a_source_whose_events_are_all_acknowledged_goes_on_after_them_when_it_r
     assert again.next_time("a") == 30
     with pytest.raises(CallerError, match="is not after its watermark 29"):
         again.publish([event(0)], 0)
+
+
+def test_a_source_that_was_started_again_prunes_nothing_by_a_record_from_before_a_joiner() -> None:
+    """DESIGN 9.5: who registers is pinned from the answer on, and the answer outlives the process."""
+    table = Table(line())
+    table.run(SECOND)
+    record, disk = table.record(), Disk()
+
+    def source() -> Source:
+        made = Source(disk, "src/0", table.topology, CorrelationConfig())
+        made.outgoing.read(record)
+        return made
+
+    first = source()
+    disk.take(first.publish([event(1)], 0))
+    effects = first.handle("N1/1", Register(2, record.version + 1), 0)
+    assert [type(effect) for effect in effects] == [Persist, Send], "on disk before it is told"
+    assert isinstance(effects[1].message, Registered)
+    disk.take(effects)
+    assert [e for e in first.handle("N1/1", Register(2, record.version + 1), 0) if isinstance(e, Persist)] == []
+    again = source()  # the record comes late: it does not know of the joiner
+    for replica in ("N1/0", "N1/1"):
+        disk.take(again.handle(replica, Ack("a", Stamp(1), 1, 1, 99), 0))
+    disk.take(again.timer("tick", 10 * SECOND))
+    assert again.outgoing.queues["a"].mark_count == 0
+    again.outgoing.read(msgspec.structs.replace(record, version=record.version + 1))
+    disk.take(again.timer("tick", 11 * SECOND))
+    assert again.outgoing.queues["a"].mark_count == 1
 
 
 def test_a_source_tells_its_producer_what_it_has_taken_once_there_is_room_for_more() -> None:

@@ -64,10 +64,10 @@ def run_in(where: Where) -> Remembered | None:
         raise CallerError(
             f"{place} has only a part of a backup: its restore was interrupted; enter the `unerring restore` again"
         )
-    if remembered.format not in (FORMAT, UNPROTECTED):
+    if not UNPROTECTED <= remembered.format <= FORMAT:
         raise CallerError(
             f"{place} was written by release {remembered.version or 'unknown'} in format {remembered.format}, and this "
-            f"release ({__version__}) reads format {FORMAT}; use the release that wrote it"
+            f"release ({__version__}) reads up to {FORMAT}; use the release that wrote it"
         )
     return remembered
 

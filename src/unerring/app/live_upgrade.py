@@ -204,6 +204,8 @@ class LiveUpgrade:
 
     def _finish(self, proposed: Proposal) -> bool:
         """End the old nodes, once nobody needs them: whoever starts the run again does not start them."""
+        from unerring.pipeline import agreed_upgrades
+
         cluster = self._supervisor.cluster
         agreed = arrangements.written(self._place, proposed.number, ALONE) if self._spread else None
         if agreed is not None:
@@ -213,7 +215,8 @@ class LiveUpgrade:
             known = keeper is not None and keeper.topology == cluster.topology
             if keeper is None or not known or not keeper.has_passed() or not self._is_sealed(proposed):
                 return False
-            left = arrangements.left_of(cluster, alone(cluster.topology))
+            at_us = agreed_upgrades(self._place.log)[proposed.number - 1].at_us
+            left = arrangements.left_of(cluster, alone(cluster.topology, at_us))
             if self._spread:
                 left = arrangements.agree(self._place, ALONE, left)
         if self._load(proposed) is None:  # what runs here from now on is that app

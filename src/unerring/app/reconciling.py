@@ -17,7 +17,7 @@ from unerring.audit import Begun, Starts, Violation, Wanted, check_starts, momen
 from unerring.log import Chain, EventLog, Positions, Quarantine, Reason
 from unerring.model import BEFORE_ALL, TIME_MAX, TIME_MIN, Stamp
 from unerring.processes import Outline, Reaction, State, digest_of
-from unerring.runtime import find
+from unerring.runtime import PLACES, find
 
 _GIVEN_SHOWN: Final = 200
 
@@ -40,8 +40,12 @@ def reconcile(app: App, where: Where, through_us: int = TIME_MAX) -> Line:
     log, folder = place.log, place.processes
     counted = counted_reactions(log, app.reactions)
     taken = [Positions(log.store, one.reaction.situation).get(one.reaction.reader) for one in counted]
-    if not list(folder.glob("*.db")) and all(stamp == BEFORE_ALL for stamp in taken):
+    databases = list(folder.glob("*.db"))
+    if not databases and all(stamp == BEFORE_ALL for stamp in taken):
         return Line()  # nobody acted in this run
+    if not databases and not (folder / PLACES).exists() and str(place.scratch) != place.address:
+        note = f"no process node of {place} was on this host, so situations were not held against their processes"
+        return Line(notes=(f"{note}; audit where one was, or name its folder with --scratch",))
     running = running_in(folder)
     if running:
         note = f"{', '.join(running)} still run, so situations were not held against their processes"

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 from unerring.app.live_rules import LiveRules
 from unerring.app.live_sealer import table_of_pieces
 from unerring.correlation import SEALER, Forget, Replica
-from unerring.log import Chain, EventLog, seal_interval
+from unerring.log import Chain, EventLog, MemoryStore, seal_interval
 from unerring.matching import Piece, first_after
-from unerring.model import ORDINAL_MAX, Stamp
+from unerring.model import ORDINAL_MAX, Column, ColumnType, Event, Stamp, StreamSchema
 from unerring.runtime import Host
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class SharedSealer:
         self._chains: dict[str, Chain] = {}
 
     async def run(self, host: Host) -> None:
+        await asyncio.to_thread(rehearse)
         try:
             await self._follow(host)
         finally:
@@ -105,6 +106,15 @@ class SharedSealer:
         for end_us, version in self._rules.versions(stream, from_us, through_us):
             some = table_of_pieces([piece for piece in map(_until(end_us), pieces) if len(piece)], chain.schema)
             seal_interval(chain, some, end_us, rule=version)
+
+
+def rehearse() -> None:
+    """Load what a process needs for its first segment: pyarrow looks for pandas then, which takes a second beside a
+    load, and whoever begins to lead has situations that wait."""
+    schema = StreamSchema("rehearsal", (Column("number", ColumnType.INT), Column("text", ColumnType.TEXT)), ("number",))
+    chain = EventLog(MemoryStore()).create(schema, 1)
+    event = Event(schema.name, Stamp(1, 0), (1,), {"number": 1, "text": ""})
+    seal_interval(chain, table_of_pieces([(event,)], schema), 1, rule="")
 
 
 def _until(through_us: int) -> Callable[[Piece], Piece]:

@@ -19,11 +19,12 @@ from unerring.correlation.application import Application, committed, moved, numb
 from unerring.correlation.config import CorrelationConfig
 from unerring.correlation.course import Course
 from unerring.correlation.dead_links import DeadLinks
+from unerring.correlation.election import Election
 from unerring.correlation.engine import Engine, Fed, HandOver, Hosting
 from unerring.correlation.incoming import Incoming, Taken, Verdict
 from unerring.correlation.intake import Intake
 from unerring.correlation.join import Join
-from unerring.correlation.journal import STATE_KEY, handed_after
+from unerring.correlation.journal import STATE_KEY, Journal, handed_after
 from unerring.correlation.membership import KEY, Membership, Watcher
 from unerring.correlation.messages import (
     ENGINE,
@@ -82,6 +83,7 @@ __all__ = [
     "Course",
     "DeadLinks",
     "Elected",
+    "Election",
     "Engine",
     "Evict",
     "Fed",
@@ -93,6 +95,7 @@ __all__ = [
     "Incoming",
     "Intake",
     "Join",
+    "Journal",
     "Lane",
     "LeaderDead",
     "Member",

@@ -192,6 +192,8 @@ class Application:
             return
         incoming = self.intake.streams[stream]
         incoming.last, incoming.count = position.last, position.count
+        # Nothing comes before its last event any more: new nodes may wait for a log that knows so.
+        incoming.watermark = max(incoming.watermark, position.last.time - 1)
         self.intake.consumed[stream] = position.count
         self._bases[stream] = position.base
         self.intake.go_on_with(stream, position.maker, position.ended)

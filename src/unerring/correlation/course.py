@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from unerring.correlation.intake import Intake
 from unerring.correlation.messages import Switch
-from unerring.correlation.outgoing import Outgoing
 from unerring.correlation.shards import BOUNDED_BY_CREDIT, lanes_after, lanes_of
-from unerring.correlation.snapshot import Snapshot, lacks
+from unerring.correlation.snapshot import Snapshot, completed
 from unerring.correlation.topology import Topology
 from unerring.matching import Merge, Piece, first_after, stamp_at
 from unerring.model import ORDINAL_MAX, Effects, Stamp
@@ -67,10 +66,10 @@ class Course:
         if whole.switch is not None and any(self.waits(name) for name, *_ in whole.merge.lanes):
             self._turn(whole.switch, merge)
 
-    def went_by(self, kept: Snapshot, merge: Merge, outgoing: Outgoing) -> bool:
-        """Whether an upgrade was carried out since a state was kept: it does not say where some stream stands now."""
+    def caught_up(self, kept: Snapshot, merge: Merge) -> Snapshot:
+        """A replica's own state, perhaps of before an upgrade whose nodes it had not heard of."""
         self.restore(kept, merge)
-        return self._upgraded and lacks(kept, merge, outgoing)
+        return completed(kept, merge) if self._upgraded else kept
 
     def _is_past(self, at_us: int, merge: Merge, intake: Intake) -> bool:
         if self._node.outputs:

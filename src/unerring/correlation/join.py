@@ -44,22 +44,30 @@ class Join:
         """The marks that each upstream (replica, incarnation) has confirmed, with their numbers."""
         self._retry_us = retry_us
         self._tried_us = _RETRY_NEVER
+        self._asked_us: dict[tuple[str, int], int] = {}
+        """When each replica was asked last, by the incarnation it stands in: an answer of one asks no other again."""
         self._giver = -1
         self._assembly = Assembly()
 
-    def registered(self, sender: Address, answer: Registered) -> None:
+    def registered(self, sender: Address, answer: Registered, record: Record) -> bool:
+        """Whether it stands in a record that is newer than this one."""
         counts = answer.counts or (0,) * len(answer.marks)
         marks = zip(answer.marks, counts, strict=True)
         self._marks[sender, answer.incarnation] = {stream: (mark, count) for (stream, mark), count in marks}
+        member = record.members.get(sender)
+        return member is None or member.incarnation < answer.incarnation
 
     def carry_on(self, record: Record, intake: Intake, now: int, at_once: bool = False) -> Effects:
         """The next step that is not answered yet, again after a pause."""
         if not at_once and now - self._tried_us < self._retry_us:
             return []
         self._tried_us = now
+        self._asked_us = {key: asked for key, asked in self._asked_us.items() if now - asked < self._retry_us}
         upstream = intake.upstream()
         missing = [name for name in upstream if (name, record.members[name].incarnation) not in self._marks]
-        effects: Effects = [Send(name, Register(self.incarnation, record.version)) for name in missing]
+        effects: Effects = [
+            Send(name, Register(self.incarnation, record.version)) for name in missing if self._asks(name, record, now)
+        ]
         # Founding members that never came are waited for as long as nobody needs them: now somebody does.
         absent = tuple(name for name in missing if not record.members[name].token)
         if absent:
@@ -71,6 +79,14 @@ class Join:
             return effects
         confirmed = tuple((name, record.members[name].incarnation) for name in upstream)
         return [Send(MEMBERSHIP, CaughtUp(self.name, self.incarnation, confirmed))]
+
+    def _asks(self, name: str, record: Record, now: int) -> bool:
+        """Whether it is to be asked now: not while its answer may be on the way."""
+        key = name, record.members[name].incarnation
+        if key in self._asked_us:
+            return False
+        self._asked_us[key] = now
+        return True
 
     def _at_marks(self, record: Record, upstream: list[Address], intake: Intake) -> bool:
         """Whether the state in place is at or after every mark that counts."""

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import msgspec
 
 from unerring.correlation import snapshot
-from unerring.correlation.messages import Batch
-from unerring.model import TIME_MIN, Effects, Persist
+from unerring.correlation.messages import Batch, NotMember, Registered
+from unerring.model import TIME_MIN, Effects, Persist, Stamp
 
 STATE_KEY = "correlation/state"
 """Under which key a replica keeps its snapshot."""
@@ -47,6 +47,7 @@ class Journal:
         self._every_events = every_events
         self._events = 0
         self._first = self._next = 0
+        self._promised: tuple[tuple[tuple[str, Stamp], ...], int] | None = None
         self.token = records.get(_TOKEN, b"").decode()
         """Under which this replica has asked to enter. One that died before it held a state asks again as the same: it
         has acknowledged nothing, and all replicas of a node may die so at once."""
@@ -93,16 +94,19 @@ class Journal:
         data = msgspec.msgpack.encode(_Kept(incarnation, self._first, whole))
         return [Persist(((STATE_KEY, data),), deletes)]
 
+    def promises(self, answer: Registered | NotMember | None, version_min: int) -> bool:
+        """Whether an answer to a joiner says what is to be on disk before. Started again with older marks, a replica
+        would keep more for the joiner than it has room for, and never come to what the joiner begins with."""
+        if not isinstance(answer, Registered) or (answer.marks, version_min) == self._promised:
+            return False
+        self._promised = answer.marks, version_min
+        return True
+
     def forget(self) -> None:
         """The incarnation is gone; the state on disk is replaced when the next one has its own."""
         self.incarnation = 0
         self.snapshot = None
         self.batches = []
-
-    def discard(self) -> None:
-        """The state on disk is of before an upgrade that is over: the replica enters as one that has none."""
-        self.forget()
-        self.token = ""
 
     def _key(self, number: int) -> str:
         return f"{_LOG}{number:012d}"

@@ -147,7 +147,10 @@ class Membership:
             self._heard_us.clear()  # It was away itself: what it did not hear meanwhile says nothing.
         self._looked_us = now
         watched = [replica for node in self._watched for replica in self.record.of(node)]
-        effects = [effect for r in watched for effect in self._evict_silent(r, now)]
+        # An upgrade waits for everybody, also for who has never come.
+        waits = self.topology.upgrade > 0 and not (self.is_ready() and self.has_passed())
+        absent = {r for r in watched if waits and not self.record.members[r].token}
+        effects = [effect for r in watched for effect in self._evict_silent(r, now, waited_for=r in absent)]
         return [SetTimer(name, now + self.config.eviction_us // 4), *effects]
 
     def handle(self, sender: Address, message: object, now: int) -> Effects:

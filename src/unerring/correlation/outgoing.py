@@ -132,6 +132,9 @@ class Outgoing:
         self.leading = False
         self.registered: dict[str, tuple[int, int]] = {}
         """By replica: the incarnation that registered, and the version it stood in the record at."""
+        self.version_min = 0
+        """Nothing is pruned by an older record: one that does not know of somebody who registered here may come late to
+        a replica that was started again, and has forgotten who did."""
         self.transmissions = 0
         """Events sent, once for each receiver."""
         self.acked = False
@@ -395,7 +398,7 @@ class Outgoing:
         """Drop what every receiver that this replica knows of, or that registered, has acknowledged."""
         for stream in reversed(self.queues):  # parts stand behind their stream, which is kept while one of them is
             queue = self.queues[stream]
-            if not len(queue) or not self.record.version:
+            if not len(queue) or self.record.version < max(1, self.version_min):
                 continue
             held_by = self._held[stream]
             floor: Stamp | None = queue.last if not self._takers[stream] else None
@@ -471,6 +474,7 @@ class Outgoing:
                 return NotMember(self.record.version)
         else:
             self.registered[sender] = (register.incarnation, register.version)
+            self.version_min = max(self.version_min, register.version)
             self._arrange()
         taken = [queue for stream, queue in self.queues.items() if node in self._takers[stream]]
         marks = tuple((queue.stream, queue.mark) for queue in taken)

@@ -44,9 +44,14 @@ def side_by_side(old: Topology, new: Topology, fresh: Collection[str], number: i
     )
 
 
-def alone(both: Topology) -> Topology:
-    """Without the nodes that went with the last upgrade, and without what only they took."""
-    left = [node for node in both.nodes if not both.is_ending(node)]
+def alone(both: Topology, at_us: int) -> Topology:
+    """Without the nodes that went with the last upgrade, and without what only they took. Those that came with it count
+    after the time agreed for it, also when later upgrades have other times and one of them is still behind."""
+    left = [
+        msgspec.structs.replace(node, after_us=at_us) if both.is_coming(node) else node
+        for node in both.nodes
+        if not both.is_ending(node)
+    ]
     sent = {stream for node in left for stream in node.outputs}
     ranked = {node.name: _ranks(both, node) for node in left}
     taking = []

@@ -480,9 +480,8 @@ class Replica:
         return [] if self._join is None else self._join.carry_on(self.record, self.intake, now, at_once)
 
     def _registered(self, sender: Address, answer: Registered, now: int) -> Effects:
-        if self._join is not None:
-            self._join.registered(sender, answer)
-        return self._carry_on(now, at_once=True)
+        lags = self._join is not None and self._join.registered(sender, answer, self.record)
+        return self._carry_on(now, at_once=True) + (self._read_record() if lags else [])
 
     def _snapshot_part(self, sender: Address, part: SnapshotPart, now: int) -> Effects:
         if self._join is None or node_of(sender) != self.node:
@@ -521,8 +520,10 @@ class Replica:
         self.outgoing.read(self.record)
 
     def _register(self, sender: Address, register: Register, now: int) -> Effects:
-        answer = self.outgoing.register(sender, register)
-        return [*([] if answer is None else [Send(sender, answer)]), *self._reread(register.version)]
+        answer, journal = self.outgoing.register(sender, register), self._journal
+        new = journal is not None and journal.promises(answer, self.outgoing.version_min)
+        effects = journal.replace(self.incarnation, self._snapshot()) if journal and new else []
+        return [*effects, *([] if answer is None else [Send(sender, answer)]), *self._reread(register.version)]
 
     def _ask_snapshot(self, sender: Address, ask: AskSnapshot, now: int) -> Effects:
         if self.phase is not Phase.MEMBER or node_of(sender) != self.node:
@@ -531,8 +532,7 @@ class Replica:
         return [Send(sender, part) for part in parts]
 
     def _snapshot(self) -> snapshot.Snapshot:
-        engine = b"" if self.engine is None else self.engine.snapshot()
-        return snapshot.take(self.intake, self.merge, engine, self.outgoing)
+        return snapshot.take(self.intake, self.merge, self.engine.snapshot() if self.engine else b"", self.outgoing)
 
     def _restore(self, whole: snapshot.Snapshot) -> None:
         self.course.restore(whole, self.merge)
@@ -543,12 +543,8 @@ class Replica:
 
     def _recover(self, journal: Journal) -> None:
         """Durable mode: the state on disk, then what was accepted after it, again."""
-        kept = journal.snapshot
-        if kept is not None and self.course.went_by(kept, self.merge, self.outgoing):
-            journal.discard()  # for that it was evicted: it joins anew
-            self._begin_empty()
-        elif kept is not None:
-            self._restore(kept)
+        if journal.snapshot is not None:
+            self._restore(self.course.caught_up(journal.snapshot, self.merge))
         for batch in [batch for batch in journal.batches if batch.stream in self.intake.streams]:
             self._learn(batch.switch)
             taken = self.intake.streams[batch.stream].take(batch)

@@ -18,7 +18,7 @@ from unerring.correlation.messages import Receipt, SnapshotPart, Switch
 from unerring.correlation.outgoing import Outgoing
 from unerring.correlation.switching import FromLog, Lane
 from unerring.matching import Merge, MergeState, Packed, Waiting, unpack
-from unerring.model import BEFORE_ALL, TIME_MIN, Event, FrameError, ProtocolError, Stamp
+from unerring.model import BEFORE_ALL, TIME_MIN, UNDECODABLE, Event, FrameError, ProtocolError, Stamp
 
 
 class InputState(msgspec.Struct, frozen=True, array_like=True):
@@ -48,6 +48,7 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
     receipts: tuple[Receipt, ...]
     registered: tuple[tuple[str, int, int], ...]
     switch: Switch | None = None
+    version_min: int = 0
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -70,6 +71,7 @@ def take(intake: Intake, merge: Merge, engine: bytes, outgoing: Outgoing) -> Sna
         receipts=outgoing.receipts(),
         registered=tuple((name, i, version) for name, (i, version) in outgoing.registered.items()),
         switch=outgoing.span.switch,
+        version_min=outgoing.version_min,
     )
 
 
@@ -105,6 +107,7 @@ def put_back(snapshot: Snapshot, intake: Intake, merge: Merge, outgoing: Outgoin
         if queue is not None and queue.follows(receipt.last, receipt.count):
             outgoing.learn(receipt)
     outgoing.adopt(snapshot.registered)
+    outgoing.version_min = max(outgoing.version_min, snapshot.version_min)
 
 
 def born(made: FromLog, intake: Intake, merge: Merge, outgoing: Outgoing) -> Snapshot:
@@ -127,22 +130,24 @@ def born(made: FromLog, intake: Intake, merge: Merge, outgoing: Outgoing) -> Sna
     )
 
 
+def completed(kept: Snapshot, merge: Merge) -> Snapshot:
+    """A replica's own state of before an upgrade, with the names that came with it. Nothing has come under them: what
+    it had acknowledged would be on its disk, and the rest is kept for it. If it was given up, it joins anew."""
+    read, merged = [state.stream for state in kept.inputs], [lane[0] for lane in kept.merge.lanes]
+    inputs = [InputState(name, BEFORE_ALL, 0, TIME_MIN) for name in merge.names if name not in read]
+    lanes = [(name, BEFORE_ALL, TIME_MIN, ()) for name in merge.names if name not in merged]
+    state = MergeState(kept.merge.through, (*kept.merge.lanes, *lanes))
+    return msgspec.structs.replace(kept, inputs=(*kept.inputs, *inputs), merge=state)
+
+
 def _check(snapshot: Snapshot, streams: Mapping[str, object], merge: Merge, outgoing: Outgoing) -> None:
-    """A snapshot of another node, or one that nobody has taken. One's own may be of before an upgrade: names that came
-    with it have nothing yet, and those that went are not needed."""
-    read = [state.stream for state in snapshot.inputs]
-    if lacks(snapshot, merge, outgoing) or len(set(read)) < len(read) or (not read and streams):
-        made = [output.stream for output in snapshot.outputs]
-        raise ProtocolError(f"a snapshot of streams {read} and {made}, which are not those of this node")
-
-
-def lacks(snapshot: Snapshot, merge: Merge, outgoing: Outgoing) -> bool:
-    """Whether it does not say where some stream stands: it is another node's, or of before an upgrade that is over."""
+    """A snapshot of another node, or one that nobody has taken. Names that went with an upgrade are not needed."""
     read, merged = [state.stream for state in snapshot.inputs], [lane[0] for lane in snapshot.merge.lanes]
     made = [output.stream for output in snapshot.outputs]
-    return any(name not in read or name not in merged for name in merge.names) or any(
-        name not in made for name in outgoing.queues
-    )
+    lacking = [name for name in merge.names if name not in read or name not in merged]
+    lacking += [name for name in outgoing.queues if name not in made]
+    if lacking or len(set(read)) < len(read) or (not read and streams):
+        raise ProtocolError(f"a snapshot of streams {read} and {made}, which are not those of this node")
 
 
 def encode(snapshot: Snapshot) -> bytes:
@@ -152,7 +157,7 @@ def encode(snapshot: Snapshot) -> bytes:
 def decode(data: bytes) -> Snapshot:
     try:
         return _DECODER.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise FrameError(f"invalid snapshot: {error}") from None
 
 

@@ -62,6 +62,8 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
     mark: Stamp
     mark_count: int
     bound: int
+    version: int = 0
+    """Of the record, before which nothing is pruned."""
 
 
 def _decoded(kept: bytes | None) -> _Kept:
@@ -125,6 +127,7 @@ class Source:
             number += 1
         self._oldest[stream] = kept.mark_count
         self.bounds[stream] = kept.bound
+        self.outgoing.version_min = max(self.outgoing.version_min, kept.version)
         # Everything of a time is published at once, so that the last event is a watermark, also when it is pruned. If
         # the source follows, the producer's own record has the watermark and sends it again.
         last = events[-1].stamp if events else kept.mark
@@ -190,8 +193,9 @@ class Source:
         deletes = tuple(_key(stream, number) for number in kept_events)
         self._oldest[stream] = queue.mark_count
         # Together: of each part, the stream has from its mark on whatever the part has from its own.
+        bound, version = self.bounds[stream], self.outgoing.version_min
         kept = {
-            name: _Kept(self.outgoing.queues[name].mark, self.outgoing.queues[name].mark_count, self.bounds[stream])
+            name: _Kept(self.outgoing.queues[name].mark, self.outgoing.queues[name].mark_count, bound, version)
             for name in (stream, *self.outgoing.cuts[stream].names)
         }
         return Persist(tuple((kept_key(name), msgspec.msgpack.encode(one)) for name, one in kept.items()), deletes)
@@ -217,10 +221,14 @@ class Source:
         self.outgoing.prune()
         if now - self._kept_us >= self.config.record_poll_us:
             self._kept_us = now
-            pruned = [s for s, oldest in self._oldest.items() if self.outgoing.queues[s].mark_count > oldest]
+            pruned = [stream for stream, kept in self._oldest.items() if self._pruned(stream, kept)]
             effects += [self._keep(stream) for stream in pruned]
         effects += self.links.tell(self.outgoing, now)
         return effects + self._flush(now) + self._taken()
+
+    def _pruned(self, stream: str, kept: int) -> bool:
+        """Whether more is pruned of a stream than its record says."""
+        return self.outgoing.queues[stream].mark_count > kept
 
     def _rearrange(self, topology: Topology, now: int) -> Effects:
         """The nodes that there are now."""
@@ -253,8 +261,12 @@ class Source:
             case AskMore():
                 effects = self.outgoing.more(sender, message)
             case Register():
-                answer = self.outgoing.register(sender, message)
-                effects = [] if answer is None else [Send(sender, answer)]
+                known, answer = self.outgoing.version_min, self.outgoing.register(sender, message)
+                new = self.outgoing.version_min > known
+                effects = [
+                    self._keep(stream) for stream, kept in self._oldest.items() if new or self._pruned(stream, kept)
+                ]
+                effects += [] if answer is None else [Send(sender, answer)]
             case Rearrange(topology) if sender == OPERATOR:
                 return self._rearrange(topology, now)
             case RecordIs(record):

@@ -123,6 +123,7 @@ class Span:
         self.number = topology.upgrade
         self.comes = topology.is_coming(node)
         self.ends = topology.is_ending(node)
+        self.after_us = node.after_us
         self.switch: Switch | None = None
 
     def learn(self, switch: Switch | None) -> None:
@@ -131,12 +132,13 @@ class Span:
 
     def counted(self, events: Piece) -> Piece:
         """Nobody can have got past the agreed time without knowing it: until then all of a new node's are before it."""
-        if not self.comes and not self.ends:
-            return events
-        if self.switch is None:
-            return () if self.comes else events
-        first = first_after(events, Stamp(self.switch.at_us, ORDINAL_MAX))
-        return events[first:] if self.comes else events[:first]
+        if self.comes:
+            return () if self.switch is None else events[first_after(events, Stamp(self.switch.at_us, ORDINAL_MAX)) :]
+        if self.after_us:
+            events = events[first_after(events, Stamp(self.after_us, ORDINAL_MAX)) :]
+        if self.ends and self.switch is not None:
+            events = events[: first_after(events, Stamp(self.switch.at_us, ORDINAL_MAX))]
+        return events
 
     def watermark(self, through_us: int) -> int:
         """Of its streams, when the node has processed all up to a time. An old node's end with the agreed time."""
@@ -144,4 +146,4 @@ class Span:
             return TIME_MIN if self.switch is None else max(through_us, self.switch.at_us)
         if self.ends and self.switch is not None and through_us >= self.switch.at_us:
             return TIME_MAX
-        return through_us
+        return max(through_us, self.after_us) if self.after_us else through_us

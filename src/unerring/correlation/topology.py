@@ -57,6 +57,8 @@ class NodeSpec(msgspec.Struct, frozen=True):
     shards: int = 1
     keys: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Of a shard: by which columns of each input it has its events."""
+    after_us: int = 0
+    """The time agreed for the upgrade that it came with, once that one is over; 0: it counts from the start."""
 
     @property
     def hosts(self) -> str:
@@ -128,7 +130,7 @@ class Topology(ClusterConfig, frozen=True, forbid_unknown_fields=True):
             return self.origin
         named = msgspec.to_builtins(self)
         for node in named["nodes"]:
-            for field in ("begins", "ends", "part", "ranks", "shard_of", "keys"):
+            for field in ("begins", "after_us", "ends", "part", "ranks", "shard_of", "keys"):
                 if not node[field]:
                     del node[field]  # as it was before nodes could come and go, and have shards
             if "shard_of" not in node:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from unerring.model import ConfigError, DiskError, Persist
+from unerring.model import UNDECODABLE, ConfigError, DiskError, Persist
 from unerring.runtime.certificates import client_context
 
 TIMEOUT_S = 2.0
@@ -78,7 +78,7 @@ class EtcdStorage:
         for endpoint in list(self._endpoints):
             try:
                 return self._ask_one(endpoint, path, question)
-            except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
+            except (OSError, http.client.HTTPException, *UNDECODABLE) as error:
                 trouble = f"{endpoint}: {error}"
                 # The next one is asked first from now on. A write that may have arrived fails at its comparison.
                 self._endpoints.append(self._endpoints.pop(0))

@@ -37,6 +37,7 @@ from unerring.runtime.logs import own_log
 from unerring.runtime.loop import Driver
 from unerring.runtime.os_processes import dotted
 from unerring.runtime.reports import Reports
+from unerring.runtime.starts import start_us
 
 MESSAGE_BYTES_MAX = 8 << 20
 STATUS_S = 0.25
@@ -72,6 +73,7 @@ class Host:
             policy=cluster.policy,
             secret=cluster.secret,
         )
+        self._ahead_us_max = config.incarnation_ahead_us_max
         self.also: Callable[[], dict[str, Any]] = dict
         """Further fields of the status, besides the machine's."""
         self._refusals: dict[str, None] = {}
@@ -94,12 +96,15 @@ class Host:
 
     async def run(self, status: Path | None = None, beside: Callable[[], Awaitable[None]] | None = None) -> Stop:
         """Listen, join everybody, drive the machine. `beside` runs as long as it does; what it fails of is raised."""
+        if status is not None:
+            self._folder = folder = status.parent.parent
+            began_us = start_us(folder, dotted(self.name), self._ahead_us_max)
+            self.links.identity = msgspec.structs.replace(self.links.identity, incarnation=began_us)
         await self.links.open(self.cluster.addresses[self.name])
         self.links.attach("", self._receive)
         self._join_all()
         tasks: list[asyncio.Future[None]] = []
         if status is not None:
-            self._folder = status.parent.parent
             tasks.append(asyncio.ensure_future(self._tell(status)))
         if beside is not None:
             tasks.append(asyncio.ensure_future(beside()))
