@@ -31,8 +31,8 @@ ALONE = Grouping(each_alone=True)
 GROUPED = Grouping(failover_us=2_000_000, view_change_us=400_000)
 CONFIG = ProcessesConfig(tick_us=10_000, heartbeat_us=20_000, suspect_us=120_000, backoff_us=80_000)
 
-QUICKEST = ProcessesConfig(tick_us=5_000, heartbeat_us=10_000, suspect_us=60_000, backoff_us=40_000)
-"""For a race: as soon as a live node is not suspected for nothing."""
+QUICKEST = ProcessesConfig.within(200_000)
+"""For a race: what `--failover 200ms` chooses."""
 
 
 class Steps(msgspec.Struct):
@@ -76,7 +76,8 @@ def _parts() -> dict[str, Callable[..., Iterator[dict[str, Any]]]]:
     """By name, in the order in which they run."""
     many = _beside_this("open_instances.py")
     beside = {"limits": _beside_this("limits.py").figures, "spent": _beside_this("spent.py").figures}
-    return {"actions": _actions, "open": many.opened, "history": many.ended, "burst": many.burst, **beside}
+    own = {"actions": _actions, "kills": _kills}
+    return {**own, "open": many.opened, "history": many.ended, "burst": many.burst, **beside}
 
 
 def _beside_this(name: str) -> Any:
@@ -89,9 +90,21 @@ def _beside_this(name: str) -> Any:
     return module
 
 
+def _kills(quick: bool, folder: Path, trio_of: Callable[..., Any], figure: Callable[..., Any]) -> Iterator[Any]:
+    """The kills of the race, of our side alone."""
+    _beside_the_peers()
+    from workflow_race import own_kills
+
+    yield from own_kills(quick, folder / "race", trio_of, figure)
+
+
+def _beside_the_peers() -> None:
+    sys.path.insert(0, str(Path(__file__).parent / "peers"))
+
+
 def _race(peers: list[str], quick: bool, folder: Path) -> Iterator[dict[str, Any]]:
     """Others' engines and ours, on the same work, in one run (bench/peers)."""
-    sys.path.insert(0, str(Path(__file__).parent / "peers"))
+    _beside_the_peers()
     from workflow_race import race
 
     yield from race(peers, quick, folder, _Trio, _figure)

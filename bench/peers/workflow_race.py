@@ -42,6 +42,12 @@ def race(peers: list[str], quick: bool, folder: Path, trio_of: Callable[..., Any
         yield from _kills(peers, quick, folder, url, trio_of, figure)
 
 
+def own_kills(quick: bool, folder: Path, trio_of: Callable[..., Any], figure: Figure) -> Iterator[Any]:
+    """The kills and the journal of our side, without a peer."""
+    with service(folder / "service") as url:
+        yield from _kills([], quick, folder, url, trio_of, figure)
+
+
 @contextmanager
 def service(folder: Path) -> Iterator[str]:
     """The service of the long workflows; its journal is in the folder."""

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,10 @@ import msgspec
 import uvicorn
 
 from tests.correlation.network import Network
+from tests.faults import Faults
 from tests.ports import free_ports
 from unerring.audit import Acted, Did, Model, Violation, check_agreement, check_one_copy
+from unerring.model import NetworkError
 from unerring.processes.build import Process
 from unerring.processes.config import ProcessesConfig
 from unerring.processes.graph import Retry, Service as Declared
@@ -164,7 +167,11 @@ async def run_node(name: str, folder: str, addresses: dict[str, str], tls: str) 
         lines = wanted.read_text().splitlines() if wanted.exists() else []
         for line in lines[seen:]:
             instance, order = line.split()
-            await node.start("parts", instance, order=int(order))
+            try:
+                await node.start("parts", instance, order=int(order))
+            except NetworkError:  # the node stopped meanwhile: its end says why
+                await node.driver.wait(asyncio.Event())
+                raise
         seen = len(lines)
         waiting = [line.split()[0] for line in lines if line.split()[0] not in node.node.finished]
         _write(Path(folder) / f"{name}.absent", node.node.rejoin.why_absent)
@@ -218,9 +225,15 @@ class Cluster:
     host of its own and nodes speak mutual TLS; without, all are on loopback."""
 
     def __init__(
-        self, folder: Path, nodes: int = 3, network: Network | None = None, struck: Counter[str] | None = None
+        self,
+        folder: Path,
+        nodes: int = 3,
+        network: Network | None = None,
+        struck: Counter[str] | None = None,
+        faulty: Path | None = None,
     ) -> None:
-        """`struck`: counts how often each kind of fault struck."""
+        """`struck`: counts how often each kind of fault struck. `faulty`: the library that is preloaded, so that the
+        clocks and disks of `faults` can be made wrong."""
         self.folder = folder
         self.network = network
         self.names = [f"n{number}" for number in range(nodes)]
@@ -231,6 +244,12 @@ class Cluster:
         self.wanted: list[str] = []
         self.started_ns: dict[str, int] = {}
         self.struck = Counter() if struck is None else struck
+        self.faults: dict[str, Faults] = {}
+        for name, database in [(name, name) for name in self.names] + [("service", "shop")]:
+            if faulty is not None:
+                self.faults[name] = Faults(
+                    faulty, folder / f"{name}.faults", folder / f"{database}.db", struck=self.struck
+                )
 
     @property
     def failures(self) -> int:
@@ -256,7 +275,8 @@ class Cluster:
         with (self.folder / f"{name}.log").open("ab") as log:
             inside = self.network.inside("shop" if name == "service" else name) if self.network else []
             command = [*inside, sys.executable, "-m", "tests.processes.cluster", *arguments]
-            self.running[name] = subprocess.Popen(command, stdout=log, stderr=log)
+            environment = {**os.environ, **self.faults[name].environment} if name in self.faults else None
+            self.running[name] = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
 
     def awake(self, name: str) -> bool:
         """Whether a node has spoken since it was started: killing one that is still starting tests nothing."""
@@ -269,6 +289,12 @@ class Cluster:
         end = time.monotonic() + seconds
         while not all(self.awake(name) for name in names):
             assert time.monotonic() < end, f"{[name for name in names if not self.awake(name)]} did not start"
+            pass_time(0.05)
+
+    def wait_until(self, condition: Callable[[], bool], seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, self.describe()
             pass_time(0.05)
 
     def wait_whole(self, names: list[str], seconds: float) -> None:
@@ -298,6 +324,12 @@ class Cluster:
         process = self.running.pop(name)
         process.kill()
         process.wait()
+
+    def wait_ended(self, name: str, seconds: float) -> str:
+        """Until a node has stopped by itself: the last line that it said. It comes back by `start`."""
+        assert self.running[name].wait(seconds) == 1
+        del self.running[name]
+        return (self.folder / f"{name}.log").read_text().splitlines()[-1]
 
     def pause(self, name: str, stopped: bool) -> None:
         """As by SIGSTOP and SIGCONT."""

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from unerring.audit import Acted, Did, Model, Violation, check_agreement, check_one_copy
-from unerring.model import Persist, Send
+from unerring.model import SECOND_US, Persist, Send
 from unerring.processes.build import Process
 from unerring.processes.config import ClusterBounds, ProcessesConfig
 from unerring.processes.context import replica_set
@@ -26,7 +26,10 @@ Lose = Callable[[str, Any], bool]
 """To whom, and what: whether the message gets lost."""
 
 
-def action(name: str, reads: str, writes: str, write: bool = False, cost: int = 0, alone: bool = False) -> Vertex:
+def action(
+    name: str, reads: str, writes: str, write: bool = False, cost: int = 0, alone: bool = False, slow: bool = False
+) -> Vertex:
+    """`slow`: so that nobody executes it before its input is replicated."""
     return Vertex(
         name,
         Kind.CALL,
@@ -37,13 +40,14 @@ def action(name: str, reads: str, writes: str, write: bool = False, cost: int = 
         write=write,
         cost=cost,
         alone=alone,
+        time_us=SECOND_US if slow else 1_000,
     )
 
 
 def one_write(reads_first: bool = False) -> Process:
     """One write; before it, if asked for, a read whose reply differs each time, in a group of its own."""
     actions = [action("w", "r", "x", write=True)]
-    return sequence(action("read", "", "r"), *actions) if reads_first else sequence(*actions)
+    return sequence(action("read", "", "r", slow=True), *actions) if reads_first else sequence(*actions)
 
 
 def sequence(*actions: Vertex, service: Service | None = None) -> Process:
@@ -137,6 +141,11 @@ class Table:
 
     def ask_view(self, name: str) -> None:
         self.replica(name).election.ask_view(self.now, "the test says so")
+        self._carry(name, self.nodes[name].out.take())
+
+    def suspect(self, name: str) -> None:
+        """This replica finds that nobody leads."""
+        self.replica(name).election.ask_again(self.now)
         self._carry(name, self.nodes[name].out.take())
 
     def send_again(self, name: str) -> None:

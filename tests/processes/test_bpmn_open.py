@@ -145,3 +145,17 @@ def test_a_service_without_errors_may_answer_nothing_to_a_task_with_an_error_eve
     text = "start s\nservice t\nerror b on=t ref=e-stock\nservice sorry\nend y\nend z\ns -> t -> y\nb -> sorry -> z"
     assert run(Process.from_bpmn(sketched(text), service="work")) == ["t"]
     assert run(Process.from_bpmn(sketched(text), service="work"), {"t": "stock"}) == ["t", "sorry"]
+
+
+def test_a_condition_that_a_function_replaces_hides_no_other_one() -> None:
+    """What is drawn there need not be a condition; data that the others read are written all the same."""
+    for place in ("before", "behind"):
+        text = (
+            DATA + 'xor g2 default=no\nservice c\nend e3\nend e4\ne1 -> g2\ng2 -> c if "is it so?"\ng2 -no> e3\nc -> e4'
+        )
+        text = text.replace("end e1\n", "service e1\n")
+        if place == "before":  # in the document
+            lines = text.strip("\n").splitlines()
+            text = "\n".join([*lines[-3:], *lines[:-3]])
+        process = Process.from_bpmn(sketched(text), service="work", conditions={"g2": lambda: "no"})
+        assert process.graph.by_name["look_it_up"].writes == ("credit_limit",), place

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -170,3 +171,41 @@ def test_a_condition_that_is_no_comparison_is_refused(expression: str) -> None:
     data = sketched(text).replace(b">X<", f"><![CDATA[{expression}]]><".encode())
     with pytest.raises(ProcessError, match=r"flow3|flow2"):
         Process.from_bpmn(data, service="work")
+
+
+def test_an_event_with_two_definitions_is_refused() -> None:
+    text = 'start s\ntimer t "PT1S"\nend z\ns -> t -> z'
+    model = sketched(text)
+    Process.from_bpmn(model)
+    two = model.replace(
+        b"</timerEventDefinition>", b'</timerEventDefinition><messageEventDefinition messageRef="m-paid"/>'
+    )
+    assert two != model
+    with pytest.raises(ProcessError, match=r"t \(line .*several definitions has no meaning here"):
+        Process.from_bpmn(two)
+
+
+ONE_BRANCH_LEADS_NOWHERE = """
+start s
+or g
+service a
+service b
+or k
+end z
+s -> g
+g -> a if "item"
+g -> b if "other"
+a -> k -> z
+b -> nowhere
+"""
+
+
+def test_a_model_in_one_line_has_the_same_problems() -> None:
+    """What follows from a problem is none of its own: branches that end in one do not meet."""
+    told = []
+    for model in (sketched(ONE_BRANCH_LEADS_NOWHERE), sketched(ONE_BRANCH_LEADS_NOWHERE).replace(b"\n", b" ")):
+        with pytest.raises(ProcessError) as raised:
+            Process.from_bpmn(model, service="work")
+        told.append(re.sub(r"line \d+", "line", str(raised.value)))
+    assert told[0] == told[1]
+    assert told[0].endswith("(1 problem):\n  flow6 (line): its target 'nowhere' is not in order")

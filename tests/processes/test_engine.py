@@ -12,6 +12,7 @@ import pytest
 from tests.processes.shops import Order, fakes, order, parcel
 from unerring.model import CallerError, ConfigError, InstanceFailed, ProcessError
 from unerring.processes.build import Process
+from unerring.processes.config import ClusterBounds, ProcessesConfig
 from unerring.processes.graph import Service
 from unerring.processes.grouping import Grouping
 from unerring.processes.schedules import Schedule
@@ -82,6 +83,24 @@ def test_what_cannot_be_a_list_of_children_is_said() -> None:
     end = stage.finish("o1")
     assert end.status == "failed"
     assert "items has 501 items, which exceeds the limit of 500" in end.reason
+
+
+def test_a_list_that_is_too_long_is_not_held_for_it_would_be_as_long_again() -> None:
+    stage = Rehearsal(order(pay=False, on_failure="hold"), fakes(), bounds=ClusterBounds(children_max=2))
+    stage.start("o1", **GIVEN)
+    end = stage.finish("o1")
+    assert (end.status, stage.effects("bank")) == ("failed", [])
+    assert "items has 3 items, which exceeds the limit of 2" in end.reason
+    stage.check()
+
+
+def test_children_find_room_where_their_parents_have_taken_it() -> None:
+    stage = Rehearsal(order(pay=False), fakes(), config=ProcessesConfig(instances_max=1))
+    for number in range(3):
+        stage.start(f"o{number}", **GIVEN)
+    for number in range(3):
+        assert stage.finish(f"o{number}").status == "completed"
+    stage.check()
 
 
 def test_a_deadline_undoes_the_whole_process() -> None:

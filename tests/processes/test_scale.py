@@ -19,6 +19,7 @@ from unerring.processes.messages import Answer, Decided, Fetch, Heartbeat, Mail,
 from unerring.processes.node import ProcessNode
 from unerring.processes.pacing import ROUND_SPARE, Beats, Hearing, Wakes
 from unerring.processes.replica import Replica
+from unerring.testing import Rehearsal
 
 NAMES = ("n0", "n1", "n2")
 STEP_US = 5_000
@@ -150,12 +151,12 @@ def test_an_instance_that_is_settled_leaves_memory_though_nobody_looks_for_circl
         gc.enable()
 
 
-def test_a_start_is_handed_on_before_the_disk_of_its_starter_is_waited_for() -> None:
+def test_a_start_is_handed_on_without_a_disk_of_its_starter() -> None:
     three = Three()
     effects = three.nodes["n0"].begin(Start("handed1", "waiting", {}), three.now)
     assert three.nodes["n0"].shared.members_of("handed1")[0] != "n0"
     kinds = [type(effect) for effect in effects if isinstance(effect, Send | Persist)]
-    assert kinds == [Send, Persist]
+    assert kinds == [Send]
 
 
 def test_an_end_is_known_everywhere_before_the_next_heartbeat() -> None:
@@ -425,9 +426,15 @@ def test_who_is_slow_is_given_time_and_who_was_away_is_not() -> None:
     hearing.slept(back_us + 60_000)  # again: where that happens all the time, nobody would ever be missed
     assert hearing.silent("n1", back_us + 2 * config.heartbeat_us)
     hearing.hear("n1", 40_900_000)
+    hearing.vanished("n1")  # it was heard since
     assert not hearing.silent("n1", 40_900_000 + config.suspect_us - 1)
     hearing.beat("n1", 0, 40_900_000)
     assert hearing.slack_us("n1") == 0
+    hearing.gone("n1", 41_000_000)
+    assert not hearing.silent("n1", 41_000_000)
+    hearing.vanished("n1")  # nobody listens there: it is not waited for, however late this node itself is
+    hearing.slept(41_000_000)
+    assert hearing.silent("n1", 41_000_000)
 
 
 def test_news_comes_before_turns_and_what_is_not_led_any_more_is_dropped() -> None:
@@ -454,3 +461,136 @@ def test_news_comes_before_turns_and_what_is_not_led_any_more_is_dropped() -> No
     named = [name for n in range(4, 7) for name, _ in beats.next(led, ("n1",), n * pause_us)["n1"]]  # type: ignore[arg-type]
     assert set(named) == {"i3", "i4"}
     assert beats.round_us == 0
+
+
+def test_a_round_takes_as_long_where_nobody_is_given_patience() -> None:
+    """`suspect_us_max` bounds how late a heartbeat is believed to be, and not how long the pause between two is."""
+
+    class Led:
+        others = ("n1",)
+
+        def __init__(self, instance: str) -> None:
+            self.instance = instance
+
+        def lead(self) -> Any:
+            return (self.instance, 0)
+
+    beats = Beats(ProcessesConfig(leads_max=1, suspect_us_max=0))
+    led = {f"i{n}": Led(f"i{n}") for n in range(4)}
+    for each in led.values():
+        beats.note(each)  # type: ignore[arg-type]
+    pause_us = ProcessesConfig().heartbeat_us
+    for n in range(100):
+        beats.next(led, ("n1",), n * pause_us)  # type: ignore[arg-type]
+    assert beats.round_us == 3 * pause_us * ROUND_SPARE
+
+
+def finish(three: Three, count: int) -> None:
+    """Send each instance its message as soon as it is there, until all have ended on all nodes."""
+
+    def done() -> bool:
+        for id in three.started:
+            three.carry("n1", three.nodes["n1"].post(id, Mail(f"{id}-go", "go", 1), three.now))
+        three.started.clear()
+        return all(len(node.finished) == count for node in three.nodes.values())
+
+    three.run_until(done)
+
+
+def test_starts_that_find_no_room_begin_when_others_have_ended() -> None:
+    three = Three(ProcessesConfig(instances_max=2, starts_max=16))
+    three.start(*(f"i{n}" for n in range(9)))
+    three.run_until(lambda: len(three.started) == 2)
+    until_us = three.now + 2_000_000
+    three.run_until(lambda: three.now >= until_us)
+    assert len(three.started) == 2
+    assert all(len(node.instances) <= 2 for node in three.nodes.values())
+    finish(three, 9)
+
+
+def test_a_node_without_room_takes_part_in_what_others_have_begun() -> None:
+    """Each was full of instances that another one lacked, and none of them could settle."""
+    three = Three(ProcessesConfig(instances_max=1))
+    for name in NAMES:
+        node = three.nodes[name]
+        instance = next(id for id in map(str, range(99)) if node.shared.members_of(id)[0] == name)
+        three.carry(name, node.begin(Start(instance, "waiting", {}), three.now))
+    three.run_until(lambda: three.all_known(3))
+    finish(three, 3)
+
+
+def test_a_full_node_keeps_the_starts_of_its_application_for_later() -> None:
+    process = waiting()
+    node = ProcessNode("n", ("n",), [process], {}, Random(1), 0, ClusterBounds(f=0), ProcessesConfig(instances_max=1))
+    node.start(0)
+    started: list[str] = []
+    now = 0
+
+    def carry(effects: list[Any]) -> None:
+        started.extend(e.what.instance for e in effects if isinstance(e, Deliver) and isinstance(e.what, Started))
+
+    for number in range(5):
+        carry(node.begin(Start(f"i{number}", "waiting", {}), now))
+    for number in range(5):
+        while f"i{number}" not in started:
+            assert now < 10_000_000, "its turn does not come"
+            now += 20_000
+            carry(node.timer("tick", now))
+        carry(node.post(f"i{number}", Mail(f"m{number}", "go", 1), now))
+    assert started == [f"i{number}" for number in range(5)]
+
+
+class Two(msgspec.Struct):
+    first: int = 0
+    second: int = 0
+
+
+class Paid(msgspec.Struct):
+    who: str
+    first: int = 0
+
+
+def test_what_is_published_for_others_does_not_keep_out_what_an_instance_waits_for() -> None:
+    process = Process("paid", state=Paid)
+    process.flow(process.receive("payment", writes="first", key="who"))
+    stage = Rehearsal(process, bounds=ClusterBounds(published_max=2))
+    for number in range(6):
+        stage.publish("payment", "nobody", number)
+    stage.run(seconds=1.0)
+    stage.start("i1", who="ann")
+    stage.publish("payment", "ann", 7, id="for ann")
+    assert stage.finish("i1").variables["first"] == 7
+    kept = [stage.world.machine(name).shared.published.values() for name in stage.names]
+    assert [[message.key for message in messages] for messages in kept] == [["nobody", "nobody"]] * 3
+    stage.start("i2", who="nobody")  # what is kept is still there for those who come later
+    assert stage.finish("i2").variables["first"] in range(6)
+    stage.check()
+
+
+def test_messages_before_their_time_do_not_keep_out_the_one_that_is_waited_for() -> None:
+    process = Process("two", state=Two)
+    process.flow(process.receive("first", writes="first"), process.receive("second", writes="second"))
+    stage = Rehearsal(process, bounds=ClusterBounds(mail_max=2))
+    stage.start("i1")
+    for number in range(3):
+        stage.signal("i1", "second", number)
+    stage.run(seconds=1.0)
+    box = stage.world.machine("node0").instances["i1"].inbox.mailbox
+    assert [mail.channel for mail in box.mail] == ["second", "second"]
+    stage.signal("i1", "first", 7)
+    end = stage.finish("i1")
+    assert (end.status, end.variables["first"]) == ("completed", 7)
+    stage.check()
+
+
+def test_a_failover_bound_chooses_heartbeats_and_patience() -> None:
+    usual = ProcessesConfig()
+    assert ProcessesConfig.within(2_000_000) == ProcessesConfig.within(1_000_000) == usual
+    half = ProcessesConfig.within(500_000)
+    assert (half.tick_us, half.heartbeat_us, half.suspect_us, half.backoff_us) == (12_500, 25_000, 150_000, 100_000)
+    least = ProcessesConfig.within(200_000)
+    assert (least.tick_us, least.heartbeat_us, least.suspect_us, least.backoff_us) == (5_000, 10_000, 60_000, 40_000)
+    assert ProcessesConfig.within(1) == least
+    for failover_us in range(200_000, 2_000_000, 10_000):
+        config = ProcessesConfig.within(failover_us)
+        assert config.suspect_us + config.backoff_us <= failover_us // 2

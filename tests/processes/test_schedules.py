@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.processes.table import Lose, Table, action, one_write, sequence
-from unerring.model import Disconnected, InvariantBreach, ProtocolError
+from unerring.model import Disconnected, InvariantBreach, ProtocolError, Send, Vanished
 from unerring.processes.graph import Kind, Vertex
 from unerring.processes.messages import CANCEL, Mail, Name, Replicate, Reply, Request, RequestView
 from unerring.processes.out import Out
@@ -203,7 +203,9 @@ def test_an_instance_ends_on_the_table() -> None:
 
 def sent_ahead(replica: type[Replica]) -> Table:
     """A state reaches the others while the disk of its master still writes it; the master crashes and comes back."""
-    table = Table(sequence(action("read", "", "r", cost=1, alone=True), action("w", "r", "x", write=True)), replica)
+    table = Table(
+        sequence(action("read", "", "r", cost=1, alone=True, slow=True), action("w", "r", "x", write=True)), replica
+    )
     a, b, c = table.members
     table.start()
     table.deliver([a, b, c], lose=lambda to, message: isinstance(message, Reply))
@@ -236,6 +238,68 @@ def test_a_state_sent_before_it_was_on_disk_is_not_made_anew() -> None:
 def test_making_it_anew_gives_two_states_of_one_view_and_group() -> None:
     with pytest.raises(ProtocolError, match="another state of view 0 and group 1"):
         sent_ahead(broken.MakesASentStateAnew)
+
+
+def first_read_asked_again(replica: type[Replica]) -> Table:
+    """The master of a read and a write got no answer to the read, and has asked again."""
+    table = Table(
+        sequence(action("read", "", "r", cost=1, alone=True, slow=True), action("w", "r", "x", write=True)), replica
+    )
+    a, b, c = table.members
+    table.start()
+    table.deliver([a, b, c], lose=lambda to, message: isinstance(message, Reply))
+    table.tick(a, after_us=3_000_000)
+    return table
+
+
+def won_and_forgotten(replica: type[Replica]) -> Table:
+    """b wins view 1 with the vote of c, which alone has the state of group 1, and crashes after c has that state of
+    view 1 and before its own disk has. When it comes back, it has a majority with a, which knows nothing of it."""
+    table = first_read_asked_again(replica)
+    a, b, c = table.members
+    table.deliver([a, b, c], lose=states_of_group(1, but_to=c), crash_at_persist=a)
+    table.restart(a)
+    table.ask_view(b)
+    table.deliver([b, c], crash_at_persist=b)
+    assert table.replica(c).acceptor.rank == (1, 1)
+    table.restart(b)
+    assert table.replica(b).acceptor.rank == (0, 0)
+    table.suspect(b)
+    table.deliver([a, b, c], lose=lambda to, message: to == c and isinstance(message, RequestView))
+    return table
+
+
+def test_who_won_a_view_and_crashed_leaves_it() -> None:
+    table = won_and_forgotten(Replica)
+    assert table.violations() == []
+    assert [table.replica(name).acceptor.rank[0] for name in table.members] == [2, 2, 2]
+    assert table.replica(table.members[1]).query()["status"] == "completed"
+
+
+def test_who_goes_on_in_it_makes_two_states_of_one_view_and_group() -> None:
+    with pytest.raises(ProtocolError, match="another state of view 1 and group 1"):
+        won_and_forgotten(broken.AsksForItsViewAgain)
+
+
+def test_the_disks_of_a_view_change_write_at_the_same_time() -> None:
+    """The candidate asks before its promise is on disk, and sends the first state of its view before that is: its own
+    vote and its own acknowledgement come behind its disk."""
+    table = Table(one_write())
+    _, b, c = table.members
+    table.start()
+    table.deliver(list(table.members), lose=requests)
+    replica, node = table.replica(b), table.nodes[b]
+    replica.election.ask_view(table.now, "the test says so")
+    asked = node.out.take()
+    assert [type(effect).__name__ for effect in asked] == ["Send", "Send", "Persist", "Report"]
+    vote = table.replica(c).election
+    vote.on_request_view(b, RequestView("i", 1), table.now)
+    votes = [effect.message for effect in table.nodes[c].out.take() if isinstance(effect, Send)]
+    effects = node.handle(c, votes[0], table.now)
+    assert [type(effect).__name__ for effect in effects] == ["Send", "Send", "Persist", "Send"]
+    sent = [effect for effect in effects if isinstance(effect, Send)]
+    assert [type(effect.message).__name__ for effect in sent] == ["Replicate", "Replicate", "Ack"]
+    assert sent[2].to == b
 
 
 def test_who_named_another_and_restarts_hands_over_again_whatever_is_asked_since() -> None:
@@ -294,14 +358,121 @@ def test_nodes_that_are_always_late_do_not_wait_for_one_whose_link_is_down() -> 
         table.deliver([b, c])
 
 
+def test_the_next_in_turn_takes_the_place_of_one_that_vanished_at_once_and_the_other_lets_it() -> None:
+    table = Table(one_write())
+    a, b, c = table.members
+    table.start()
+    for _ in range(5):
+        table.deliver([a, b, c], lose=requests)
+        for name in (a, b, c):
+            table.tick(name, after_us=20_000)
+    table.deliver([a, b, c], lose=requests)
+    for name in (b, c):
+        table.command(name, "handle", a, Disconnected(a, "it ended"))
+        assert table.replica(name).election.votes is None
+        table.command(name, "handle", a, Vanished(a))
+    assert table.replica(b).election.votes is not None, "without a tick"
+    for _ in range(2):
+        table.tick(c, after_us=20_000)
+    assert table.replica(c).election.votes is None
+    table.deliver([b, c])
+    assert table.replica(b).query()["status"] == "completed"
+    assert table.replica(b).acceptor.view == 1
+
+
+def test_if_the_next_in_turn_is_gone_too_another_one_leads() -> None:
+    table = Table(one_write(), f=2)
+    a, b, c, d, e = table.members
+    table.start()
+    for _ in range(5):
+        table.deliver([a, b, c, d, e], lose=requests)
+        for name in table.members:
+            table.tick(name, after_us=20_000)
+    table.deliver([a, b, c, d, e], lose=requests)
+    for name in (c, d, e):
+        for gone in (a, b):
+            table.command(name, "handle", gone, Disconnected(gone, "it ended"))
+            table.command(name, "handle", gone, Vanished(gone))
+    assert [table.replica(name).election.votes for name in (c, d, e)] == [None] * 3
+    vanished_us = table.now
+    while table.nodes[c].query("i")["status"] != "completed":
+        assert table.now - vanished_us < 10 * table.config.backoff_us
+        for name in (c, d, e):
+            table.tick(name, after_us=5_000)
+        table.deliver([c, d, e])
+
+
+def test_a_first_group_that_only_reads_is_decided_with_the_start() -> None:
+    table = Table(sequence(action("read", "", "r", cost=1), action("w", "r", "x", write=True, alone=True)))
+    a, b, c = table.members
+    table.start()
+    assert table.disks == {a: {}, b: {}, c: {}}, "nothing is on disk before the state after the group"
+    table.deliver([a, b, c])
+    sent = [(to, message.state.group) for _, to, message in table.handed if isinstance(message, Replicate)]
+    assert sent == [(b, 1), (c, 1), (b, 2), (c, 2)]
+    assert table.replica(a).query()["status"] == "completed"
+    assert table.violations() == []
+
+
+@pytest.mark.parametrize("why", ["it takes long", "it writes", "no reply comes"])
+def test_otherwise_the_start_is_decided_first(why: str) -> None:
+    table = Table(sequence(action("act", "", "r", cost=1, write=why == "it writes", slow=why == "it takes long")))
+    a, b, c = table.members
+    table.start()
+    if why == "no reply comes":
+        table.deliver([a, b, c], lose=requests)
+        table.tick(a, table.config.tick_us - 1)
+        assert table.replica(a).acceptor.accepted is None
+        table.tick(a, 1)
+    table.deliver([a, b, c], lose=requests)
+    assert [table.replica(name).acceptor.rank for name in (a, b, c)] == [(0, 0)] * 3
+    table.tick(a, 3_000_000)
+    table.deliver([a, b, c])
+    assert table.replica(a).query()["status"] == "completed"
+    assert table.violations() == []
+
+
+def written_by_nobody(replica: type[Replica]) -> Table:
+    """The first replica is cut off from the others, crashes, and is not asked for the instance again."""
+    table = Table(one_write(), replica)
+    a, _, _ = table.members
+    table.start()
+    table.deliver([a], crash_at_persist=a)
+    table.restart(a)
+    table.tick(a, after_us=3_000_000)
+    table.deliver(list(table.members))
+    return table
+
+
+def test_nothing_is_written_before_a_majority_knows_of_the_instance() -> None:
+    assert written_by_nobody(Replica).journal == []
+
+
+def test_a_write_before_that_is_an_effect_of_an_instance_that_nobody_knows() -> None:
+    table = written_by_nobody(broken.WritesBeforeItStarts)
+    assert [line.what for line in table.journal] == ["do"]
+    assert [one.acceptor.accepted for node in table.nodes.values() for one in node.instances.values()] == [None]
+
+
+def test_who_crashes_before_anybody_heard_of_the_start_starts_anew() -> None:
+    table = Table(sequence(action("read", "", "r", cost=1)))
+    a, b, c = table.members
+    table.start()
+    table.deliver([a, b, c], crash_at_persist=a)
+    table.restart(a)
+    assert not table.nodes[a].instances
+    table.start()
+    table.deliver([a, b, c])
+    assert table.reads == 2
+    assert table.replica(b).acceptor.accepted is not None
+    assert table.violations() == []
+
+
 def shown_while_the_disk_writes(replica: type[Replica]) -> int:
     """The group that a master shows to be decided. Its next state was sent ahead, and one of two others has accepted
     it: without the disk that still writes it that is no majority."""
-    table = Table(sequence(action("read", "", "r", cost=1, alone=True), action("w", "r", "x", write=True)), replica)
-    a, b, c = table.members
-    table.start()
-    table.deliver([a, b, c], lose=lambda to, message: isinstance(message, Reply))
-    table.tick(a, after_us=3_000_000)
+    table = first_read_asked_again(replica)
+    a, b, _ = table.members
     table.deliver([a, b], crash_at_persist=a)
     accepted, shown = table.replica(b).acceptor.accepted, table.replica(a).decided
     assert accepted is not None

@@ -77,6 +77,7 @@ def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[User]:
     (tmp_path / "shop.py").write_text(blocks("python")[0])
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "shop", raising=False)  # another test's
     typist = User(tmp_path)
     yield typist
     typist.stop()

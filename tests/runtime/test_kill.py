@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+from tests.faults import HOUR_S
 from tests.processes.cluster import Cluster, pass_time
 
 
@@ -64,3 +65,27 @@ def test_a_node_whose_disk_is_lost_while_it_works_leaves_one_execution(tmp_path:
             cluster.start(victim)
         cluster.wait_settled(120)
         assert cluster.check() == []
+
+
+def test_wrong_clocks_and_a_disk_that_fails_leave_one_execution(faulty: Path, tmp_path: Path) -> None:
+    """One node starts with a clock an hour ahead, which is then set right: it is let in though it comes with an earlier
+    time than before. Another one's clocks leap while it runs, and the disk of the third one fails."""
+    with Cluster(tmp_path, faulty=faulty) as cluster:
+        first, second, third = (cluster.faults[name] for name in cluster.names)
+        cluster.wait_awake(cluster.names)
+        for number, leap_s in enumerate((HOUR_S, -HOUR_S)):
+            cluster.want(f"p{number}", number)
+            first.leap(wall_s=leap_s)
+            cluster.kill("n0")
+            cluster.start("n0")
+            cluster.wait_settled(120)
+        second.leap(wall_s=HOUR_S, elapsed_s=HOUR_S)
+        third.fail_syncs()
+        cluster.want("p2", 2)
+        assert "this replica must stop" in cluster.wait_ended("n2", 120)
+        third.mend()
+        cluster.start("n2")
+        cluster.wait_settled(120)
+        assert cluster.check() == []
+        assert first.clocks_read > 0 < second.clocks_read
+        assert third.disk_felt > 0

@@ -7,6 +7,7 @@ import contextlib
 import gc
 import random
 import re
+import socket
 import struct
 import time
 import tracemalloc
@@ -32,6 +33,7 @@ from unerring.runtime.frames import READ_BYTES, framed
 from unerring.runtime.greeting import VERSION, Accepted, Greeting, Identity
 from unerring.runtime.links import Links, LinksConfig, seal, unseal
 from unerring.runtime.loop import Driver, DriverConfig
+from unerring.runtime.sockets import join_host, split_host
 
 CLUSTER = "00ff00ff"
 
@@ -158,6 +160,54 @@ def test_a_restart_is_a_disconnect_and_a_new_incarnation(wait):
             a.links.send("b", Note(2))
             await wait.until(lambda: again.notes() == [2])
             await again.links.close()
+
+    wait.run(scenario())
+
+
+def test_whose_link_ends_and_who_listens_no_more_has_vanished(wait):
+    async def scenario():
+        async with nodes(Node("a"), Node("b"), Node("c")) as (a, b, c):
+            vanished = []
+            for node in (a, c):
+                node.links.on_vanished = lambda name, node=node: vanished.append((node.links.identity.node, name))
+            await wait.until(lambda: all_connected(a, b, c))
+            await b.links.close()
+            await wait.until(lambda: sorted(vanished) == [("a", "b"), ("c", "b")])
+            assert a.news()[-1] == "Disconnected", "before that"
+
+    wait.run(scenario())
+
+
+def test_whose_process_lets_go_of_its_link_first_and_of_its_listener_then_has_vanished(wait):
+    """As the kernel does for a process that was killed. Who knocks between the two is in nobody's hands."""
+
+    async def scenario():
+        a = await Node("a").open()
+        vanished = []
+        a.links.on_vanished = vanished.append
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            at = join_host(*listener.getsockname())
+            task = asyncio.create_task(a.links._knock(a.links._peer("b"), *split_host(at)))
+            await asyncio.sleep(0.05)
+            assert not task.done()
+        await task
+        assert vanished == ["b"]
+        await a.links.close()
+
+    wait.run(scenario())
+
+
+def test_who_lives_when_its_link_ends_has_not_vanished(wait):
+    async def scenario():
+        async with nodes(Node("a"), Node("b")) as (a, b):
+            vanished = []
+            for node in (a, b):
+                node.links.on_vanished = vanished.append
+            await wait.until(lambda: all_connected(a, b))
+            next(iter(a.links._peers.values())).connection.abandon()
+            await wait.until(lambda: "Disconnected" in b.news())
+            await wait.until(lambda: all_connected(a, b) and not a.links._knocking and not b.links._knocking)
+            assert vanished == []
 
     wait.run(scenario())
 

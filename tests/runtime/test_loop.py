@@ -503,3 +503,25 @@ def test_a_machine_that_takes_longer_for_its_timer_than_it_waits_between_two_sti
 
     assert drive(wait, machine, world, feed, clock=clock).why == "heard"
     assert len(machine.timers) <= 4
+
+
+def test_the_event_loop_gets_its_turn_between_messages_that_take_long(wait):
+    """As those do for which a replica runs a slow rule: without it many of them came first, and nobody heard of it."""
+    world, clock = World(), Clock()
+    seen = []
+
+    def slow(now):
+        clock.now_us += 30_000
+        return []
+
+    async def feed(driver):
+        for _ in range(6):
+            driver.offer("peer", slow)
+        while len(machine.handled) < 6:
+            seen.append(len(machine.handled))
+            await asyncio.sleep(0)
+        driver.stop("done")
+
+    machine = Scripted()
+    drive(wait, machine, world, feed, clock=clock)
+    assert {2, 4} <= set(seen)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import msgspec
@@ -12,12 +13,14 @@ from tests.processes.cluster import parts_process
 from unerring.app.process_audit import audit_processes
 from unerring.audit import Did
 from unerring.model import NetworkError, Persist, ProcessError
-from unerring.processes.messages import Outline
+from unerring.processes.messages import Outline, Recalled
 from unerring.runtime import process_control
+from unerring.runtime.node_status import NodeStatus, node_statuses, tell
 from unerring.runtime.process_control import Command, Commands
 from unerring.runtime.process_node import RunningNode
 from unerring.runtime.services.clients import LocalService
 from unerring.runtime.storage import MemoryStorage, SqliteStorage
+from unerring.runtime.timers import monotonic_us
 
 PEERS = {"n1": "", "n2": ""}
 
@@ -33,6 +36,34 @@ def test_a_start_at_a_node_that_takes_no_part_says_whom_it_waits_for(monkeypatch
                 await Commands(node).carry_out(Command("start", "i", "parts", {"order": 1}))
 
     asyncio.run(ask())
+
+
+def test_a_nodes_status_says_whether_it_takes_part_and_for_whom_it_waits(tmp_path: Path) -> None:
+    """An empty node waits for two others; both say that they are empty, too, and it takes part."""
+
+    async def status(absent: bool) -> NodeStatus:
+        while True:
+            told = node_statuses(tmp_path)
+            if told and bool(told[0].absent) == absent:
+                return told[0]
+            await asyncio.sleep(0.01)
+
+    async def play() -> None:
+        began_us = time.time_ns() // 1000
+        async with RunningNode(
+            "n0", [parts_process()], tmp_path / "n0.db", {"shop": LocalService({})}, peers=PEERS
+        ) as node:
+            telling = asyncio.ensure_future(tell(node, tmp_path))
+            told = await status(absent=True)
+            assert "as soon as n1/processes, n2/processes told it" in told.absent
+            assert began_us <= told.absent_us <= time.time_ns() // 1000
+            mine = node.node.shared.incarnations.lives.mine
+            for other in ("n1/processes", "n2/processes"):
+                node.node.rejoin.on_recalled(other, Recalled(mine, own=1, whole=False, known={}), monotonic_us())
+            assert (await status(absent=False)).absent_us == 0
+            telling.cancel()
+
+    asyncio.run(play())
 
 
 def test_a_single_node_takes_part_at_once(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from unerring.app.acting import PROCESSES
 from unerring.app.listed import all_pages, counted, each_once, furthest, latest_first, one_page
 from unerring.app.many import all_parts, carry_out, many_of
 from unerring.app.place import place_of
-from unerring.model import CallerError, InstanceFailed, NetworkError, ProcessError, UnerringError
+from unerring.model import UNDECODABLE, CallerError, InstanceFailed, NetworkError, ProcessError, UnerringError
 from unerring.runtime import Command, addresses_in, ask_node, node_sockets
 
 OVER: Final = ("held", "completed", "cancelled", "failed", "parked")
@@ -158,7 +158,7 @@ class _Http:
             raise NetworkError(f"{self._client.base_url} does not answer: {error}") from None
         try:
             answer = msgspec.json.decode(response.content, type=dict[str, Any])
-        except msgspec.DecodeError:
+        except UNDECODABLE:
             raise NetworkError(
                 f"{self._client.base_url} answered {response.status_code} and no JSON; is it an unerring dashboard?"
             ) from None

@@ -29,7 +29,7 @@ from unerring.audit import (
     check_one_copy,
     check_owners,
 )
-from unerring.model import CallerError, DiskError, WorldError, require
+from unerring.model import UNDECODABLE, CallerError, DiskError, WorldError, require
 from unerring.processes import (
     FINAL,
     GIVEN,
@@ -264,7 +264,7 @@ def read_journal(source: str) -> list[Did]:
         return [_did(line) for line in _sqlite_lines(path)]
     try:
         return [msgspec.json.decode(line, type=Did) for line in path.read_bytes().splitlines() if line.strip()]
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise CallerError(f"{source} is neither a filter's database nor JSON lines of a journal: {error}") from None
 
 
@@ -334,5 +334,5 @@ def _did(line: Line) -> Did:
 def _read(data: bytes) -> Any:
     try:
         return msgspec.json.decode(data) if data else None
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return {"garbage": data[:200].decode("utf-8", "replace")}

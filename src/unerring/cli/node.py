@@ -15,7 +15,7 @@ import typer
 
 from unerring.cli._address import naming_at, pairs, versions_at
 from unerring.cli._place import HERE, HostFolder
-from unerring.model import CallerError, Report, to_duration_us
+from unerring.model import UNDECODABLE, CallerError, Report, to_duration_us
 
 if TYPE_CHECKING:
     from unerring.processes import ProcessesConfig
@@ -57,7 +57,10 @@ def command(
         list[Path] | None, typer.Option(help="Costs that open instances were started with; once for each.")
     ] = None,
     failover: Annotated[
-        str, typer.Option(help="How long an instance may stand still when a master is lost, such as 1s (grouping).")
+        str,
+        typer.Option(
+            help="How long an instance may stand still when a master is lost, such as 1s (grouping, heartbeats)."
+        ),
     ] = "",
     also_failover: Annotated[
         list[str] | None, typer.Option(help="Such times that open instances were started with; once for each.")
@@ -91,9 +94,11 @@ def command(
 
     versions = priced(versions_at(processes), costs, also_costs or ())
     thresholds = [to_duration_us(time) for time in also_failover or ()]
-    usual = ProcessesConfig()
-    config = ProcessesConfig(naming=naming_at(naming), finished_max=finished_max or usual.finished_max)
-    versions = bounded(versions, to_duration_us(failover) if failover else 0, thresholds)
+    failover_us = to_duration_us(failover) if failover else 0
+    versions = bounded(versions, failover_us, thresholds)
+    paced = ProcessesConfig.within(failover_us) if failover_us else ProcessesConfig()
+    kept = finished_max or paced.finished_max
+    config = msgspec.structs.replace(paced, naming=naming_at(naming), finished_max=kept)
     folder = place_of(data).scratch
     folder.mkdir(parents=True, exist_ok=True)
     note_kept(config.finished_max, folder, name)
@@ -178,7 +183,7 @@ async def _run(
             asyncio.get_running_loop().add_signal_handler(number, stopping.set)
         telling = asyncio.create_task(tell(node, data))
         try:
-            async with _asked(asked_at, data, trust):
+            async with _asked(asked_at, data, trust), _measured(data):
                 await node.wait(stopping)
         finally:
             telling.cancel()
@@ -213,6 +218,21 @@ async def _asked(at: tuple[str, int] | None, data: Path, links: LinksConfig) -> 
         server.stop()
 
 
+@contextlib.asynccontextmanager
+async def _measured(data: Path) -> AsyncIterator[None]:
+    """While a node runs it sends its numbers to OpenTelemetry's receiver, if its variables ask for that."""
+    from unerring.app import StatusMetrics, metrics_sender, place_of
+    from unerring.runtime import NODE_MARK
+
+    # A node of a run is told of by the run.
+    sender = None if NODE_MARK in os.environ else metrics_sender(StatusMetrics(place_of(str(data))))
+    try:
+        yield
+    finally:
+        if sender is not None:
+            await asyncio.to_thread(sender.stop)  # its last look asks the node, whose loop this is
+
+
 def _instance_in(detail: str) -> str:
     """The instance that a report begins with, if it does: `INSTANCE: …`, or `INSTANCE/STEP/…: …`."""
     return detail.partition(":")[0].partition("/")[0] if ": " in detail else ""
@@ -221,6 +241,6 @@ def _instance_in(detail: str) -> str:
 def _object(given: str) -> dict[str, Any]:
     try:
         decoded: dict[str, Any] = msgspec.json.decode(given, type=dict[str, Any])
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise CallerError(f"--given must be a JSON object: {error}") from None
     return decoded

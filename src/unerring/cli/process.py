@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from unerring.cli._place import HERE, HostFolder, checked
-from unerring.model import CallerError, UnerringError
+from unerring.model import UNDECODABLE, CallerError, UnerringError
 
 if TYPE_CHECKING:
     from unerring.app import Nodes, ProcessVerdict
@@ -427,7 +427,7 @@ def _ask(data: str, do: str, **command: Any) -> Any:
 def _json(text: str, kind: Any) -> Any:
     try:
         return msgspec.json.decode(text, type=kind)
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise CallerError(f"{text!r} is not valid JSON for this option: {error}") from None
 
 

@@ -88,7 +88,10 @@ def command(
         Path | None, typer.Option(help="Processes: group by these learned costs (`unerring costs --write`).")
     ] = None,
     failover: Annotated[
-        str, typer.Option(help="Processes: how long one may stand still when a master is lost, such as 1s (grouping).")
+        str,
+        typer.Option(
+            help="Processes: how long one may stand still when a master is lost, such as 1s (grouping, heartbeats)."
+        ),
     ] = "",
     naming: Annotated[
         str,

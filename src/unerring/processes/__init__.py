@@ -82,7 +82,7 @@ from unerring.processes.drawing import draw
 from unerring.processes.election import Election
 from unerring.processes.execution import UNKEPT, Execution, values_of
 from unerring.processes.explain import explain, process_text
-from unerring.processes.flow import WAIT_US_MIN, Limiter, Limits
+from unerring.processes.flow import PAUSED_US, WAIT_US_MIN, Limiter, Limits
 from unerring.processes.graph import IN_TIME, LATE, LOCAL, REPEAT, Edge, Graph, Kind, Retry, Service, Variable, Vertex
 from unerring.processes.grouping import Group, Grouping, group_at
 from unerring.processes.history import GIVEN, PAST, Pages, history_of
@@ -128,28 +128,31 @@ from unerring.processes.moving import compared, difference_text, moved
 from unerring.processes.naming import Slot
 from unerring.processes.node import ProcessNode, family
 from unerring.processes.out import Out
+from unerring.processes.pacing import ROUND_SPARE
 from unerring.processes.packing import unpacked
 from unerring.processes.partition import best_ends, may_be_active
 from unerring.processes.planner import Planner
 from unerring.processes.reactions import Reaction, reader_of
 from unerring.processes.recovery import Recovery
-from unerring.processes.rejoin import Rejoin, TakesPart
+from unerring.processes.rejoin import ASK_US, Rejoin, TakesPart
 from unerring.processes.replica import Ended, Replica, digest_of
 from unerring.processes.replication import Replication
 from unerring.processes.roster import HISTORY, OUTLINE
 from unerring.processes.schedules import Schedule
-from unerring.processes.starts import check_message_id
+from unerring.processes.starts import FORWARD_US, check_message_id
 from unerring.processes.steering import Steering
 from unerring.processes.tally import status_of
 from unerring.processes.undo import UndoStep
 from unerring.processes.undoing import Undoing
 from unerring.processes.waits import key_of
-from unerring.processes.watch import Watch
+from unerring.processes.watch import START_US, Watch
 
 __all__ = [
     "AGAIN",
+    "ASK_US",
     "CANCEL",
     "FINAL",
+    "FORWARD_US",
     "GIVEN",
     "HISTORY",
     "HOLD",
@@ -161,8 +164,11 @@ __all__ = [
     "NAMINGS",
     "OUTLINE",
     "PAST",
+    "PAUSED_US",
     "REPEAT",
     "RESUME",
+    "ROUND_SPARE",
+    "START_US",
     "STREAM",
     "UNKEPT",
     "VIEW_CHANGE",

@@ -39,7 +39,8 @@ class Acceptor:
         accepted: Accepted | None = read(records, "accepted", Accepted)
         self.accepted = self.pages.whole(accepted) if accepted else None
         self.proposal: State | None = read(records, "proposal", State)
-        """The first state, as somebody wanted it."""
+        """The first state, as somebody wanted it. Only an earlier release kept it: whoever wants it asks again until it
+        is decided."""
         self.view, self.voted_for = self._promised(records)
         self.decided: tuple[int, State] | None = None
         """The furthest state known to be decided, and the view it was decided in."""
@@ -83,10 +84,6 @@ class Acceptor:
     def raise_view(self, view: int) -> None:
         if view > self.view:
             self.promise(view, "")
-
-    def propose(self, state: State) -> None:
-        self.proposal = state
-        self._context.keep("proposal", state)
 
     def accept(self, view: int, state: State, own: bool, ahead: bool = False) -> None:
         self.accepted = Accepted(view, state, own, ahead)

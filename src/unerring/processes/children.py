@@ -60,7 +60,7 @@ def ended(graph: Graph, vertex: Vertex, state: State, mail: Iterable[Mail], most
             if isinstance(listed, list)
             else f"{listed!r}, not a list"
         )
-        return _failed(family, f"{vertex.over} has {what}")
+        return _failed(family, f"{vertex.over} has {what}", final=True)
     ends = {item.id: item.payload for item in mail if item.channel == CHILD}
     values = []
     for start in starts(state.instance, vertex, family, state.variables, most):
@@ -75,8 +75,9 @@ def ended(graph: Graph, vertex: Vertex, state: State, mail: Iterable[Mail], most
     return Mail(family, CHILD, {"status": Status.COMPLETED, "reason": "", "value": value})
 
 
-def _failed(family: str, why: str) -> Mail:
-    return Mail(family, CHILD, {"status": Status.FAILED, "reason": why, "value": None})
+def _failed(family: str, why: str, final: bool = False) -> Mail:
+    """`final`: to try again would come to the same."""
+    return Mail(family, CHILD, {"status": Status.FAILED, "reason": why, "value": None, "final": final})
 
 
 def children_used(graph: Graph, state: State) -> list[tuple[str, Any]]:

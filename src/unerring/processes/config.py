@@ -8,6 +8,8 @@ from typing import Final
 from unerring.model import MILLISECOND_US, SECOND_US, ClusterConfig, ConfigError, ProcessConfig, check
 
 NAMINGS: Final = ("self", "rotate", "nearest", "idle")
+_PACE: Final = (("tick_us", 25, 5), ("heartbeat_us", 50, 10), ("suspect_us", 300, 60), ("backoff_us", 200, 40))
+"""Thousandths of a failover bound, and at least so many milliseconds."""
 Choice = Callable[[str, tuple[str, ...], Mapping[str, int]], str]
 """A choice of one's own of the next master: from the process, the actions of the group, and the nodes that may execute
 it with the number of instances that each leads, the planner's own first. One of those nodes."""
@@ -59,13 +61,25 @@ class ProcessesConfig(ProcessConfig, frozen=True):
     """Instances that a heartbeat names in turns, and as many of which there is news. With more, a round of heartbeats
     names each once."""
     instances_max: int = 200_000
-    """Open instances; more are not taken."""
+    """Open instances; with so many, this node begins no more, but for children of those that are open. It still takes
+    part in what the other nodes have begun, so that together they may have that many times more."""
     finished_max: int = 100_000
     """Outcomes kept for idempotent starts; the oldest go first."""
     naming: str | Choice = "self"
     """Who is named master of the next group: "self" keeps the planner, "rotate" goes round the replicas, "nearest" is
     the one for which the next service answered soonest in this instance, "idle" the one that leads the fewest; or a
     function that chooses. Any replica may execute any group, so the choice decides who works, and nothing else."""
+
+    @classmethod
+    def within(cls, failover_us: int) -> ProcessesConfig:
+        """For a failover bound: heartbeats and patience of which the longest silence of a lost master takes half. They
+        are never longer than usual, nor so short that a live node would be suspected for its own turns."""
+        usual = cls()
+        times_us = {
+            name: min(getattr(usual, name), max(failover_us * thousandths // 1_000, least_ms * MILLISECOND_US))
+            for name, thousandths, least_ms in _PACE
+        }
+        return cls(**times_us)
 
     def __post_init__(self) -> None:
         check(self, "tick_us", 100, SECOND_US)
@@ -80,6 +94,7 @@ class ProcessesConfig(ProcessConfig, frozen=True):
         check(self, "transfers_max", 1, 100_000)
         check(self, "transfer_us", self.tick_us, 600 * SECOND_US)
         check(self, "resend_us_max", self.resend_us, 600 * SECOND_US)
+        check(self, "instances_max", 1, 100_000_000)
         check(self, "finished_max", 1, 100_000_000)
         if not callable(self.naming) and self.naming not in NAMINGS:
             known = ", ".join(map(repr, NAMINGS))
@@ -93,7 +108,7 @@ class ClusterBounds(ClusterConfig, frozen=True):
     state_bytes_max: int = 1 << 20
     mail_max: int = 1_000
     """Partner messages stored for one instance and not yet consumed; more are not acknowledged until there is room, nor
-    if together they take more than `state_bytes_max`."""
+    if together they take more than `state_bytes_max`. One that the instance waits for now always finds room."""
 
     children_max: int = 500
     """Children over one list; more let the process fail."""

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from unerring.model import CallerError, stream
+from unerring.model import UNDECODABLE, CallerError, stream
 from unerring.processes.build import Process
 from unerring.processes.graph import Vertex
 
@@ -61,7 +61,7 @@ def read_costs(data: bytes) -> list[Cost]:
     """Costs as `unerring costs --write` keeps them."""
     try:
         return msgspec.json.decode(data, type=list[Cost])
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise CallerError(f"invalid costs file: {error}; write it with `unerring costs --write FILE`") from None
 
 

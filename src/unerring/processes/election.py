@@ -44,14 +44,18 @@ class Election:
         """The group, how many of its executions were aborted, and why the last one: views change for these."""
 
     def ask_view(self, now: int, why: str) -> None:
-        """Become candidate of the next view (I)."""
+        """Become candidate of the next view (I).
+
+        To ask promises nothing, so the others write their promises while this disk writes the own one, which counts
+        as a vote behind it. After a crash in between, whatever this replica asks for again it has not made a state in.
+        """
         context, view = self._context, self._acceptor.view + 1
         context.report("view_change", f"{context.me} asks for view {view}: {why}")
         self._acceptor.promise(view, context.me)
         self.votes, self._split = {context.me: self.vote()}, False
         self._watch.candidacy(now)
         for member in context.others:
-            context.out.send(member, RequestView(context.instance, view))
+            context.out.send_ahead(member, RequestView(context.instance, view))
         self._count(now)
 
     def ask_again(self, now: int) -> None:

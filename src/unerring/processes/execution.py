@@ -98,7 +98,7 @@ class Execution:
         self.aborted = ""
         self.permanent = False
         self.exhausted = False
-        """A loop had all of its rounds: to try again would come to the same."""
+        """A loop had all of its rounds, or a list has too many items: to try again would come to the same."""
         self.fenced = False
         self.dirty = False
         """Something happened that has to be on disk before the next write's intent or the state."""
@@ -262,6 +262,7 @@ class Execution:
         """A child has ended, or all children over a list. One that did not complete lets this process fail."""
         if mail.payload["status"] != Status.COMPLETED:
             self.aborted, self.permanent = f"child {vertex.name}: {mail.payload['reason']}", True
+            self.exhausted = mail.payload.get("final", False)
             return False
         self.consumed.append(mail.id)
         return self._apply(vertex, mail.id, self._request(vertex), mail.payload["value"])

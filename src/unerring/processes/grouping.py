@@ -224,6 +224,11 @@ def _final(graph: Graph, control: tuple[str, ...], cut: Cut) -> Group:
     return Group(())
 
 
+def time_of(graph: Graph, group: Group) -> int:
+    """How long its master takes: the longest way through all of it."""
+    return _longest(graph, group.vertices, ())
+
+
 def _longest(graph: Graph, taken: tuple[str, ...], free: tuple[str, ...]) -> int:
     finish: dict[str, int] = {}
     for name in taken:

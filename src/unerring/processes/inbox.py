@@ -44,9 +44,24 @@ class Inbox:
         if accepted is not None and is_consumed(mail, accepted.state.consumed):
             return False
         stored = self.mailbox.store(mail)
+        if stored is None and self._needs(mail):
+            stored = self.mailbox.store(mail, beyond=True)
         if stored:
             self._context.keep(f"mail/{mail.id}", mail)
         return stored
+
+    def _needs(self, mail: Mail) -> bool:
+        """Whether the instance waits for this message now, and has none that it waits for. Messages that come before
+        their time may not keep out for ever the one that has to be received first."""
+        accepted = self._acceptor.accepted
+        process = self._context.process_of(accepted.state) if accepted is not None else None
+        if accepted is None or process is None:
+            return False
+        state, alone = accepted.state, Mailbox((mail,), 1, 0)
+        receives = [vertex for vertex in process.graph.enabled(state.cut) if vertex.kind is Kind.RECEIVE]
+        return any(_first(alone, vertex, state, []) for vertex in receives) and not any(
+            self.mail_for(vertex, state, []) for vertex in receives
+        )
 
     def post(self, sender: Address, message: Post, now: int) -> bool:
         """Store a partner's message, then acknowledge it; without room it stays unacknowledged and comes again."""
@@ -94,10 +109,7 @@ class Inbox:
             fresh = mail.id not in state.consumed and mail.id not in used
             if fresh and mail.channel == vertex.channel and counts(mail, state) and asked in ("", mail.answers):
                 return mail
-        waiting = self.mailbox.waiting(vertex.channel, state, used, asked)
-        if waiting is None and vertex.key:
-            waiting = self.mailbox.waiting(keyed(vertex.channel, key_of(state.variables[vertex.key])), state, used)
-        return waiting
+        return _first(self.mailbox, vertex, state, used)
 
     # ---- to the planner ----------------------------------------------------------------------------------------
 
@@ -142,3 +154,14 @@ class Inbox:
             self.take_published(process, state)
         if self.mailbox.mail:
             self._context.out.send(sender, MailBag(self._context.instance, self.mailbox.mail))
+
+
+def _first(mailbox: Mailbox, vertex: Vertex, state: State, used: list[str]) -> Mail | None:
+    """The message in a mailbox that a receive gets at a decided state, beside those that are used already."""
+    asked = conversation(vertex, state)
+    if vertex.answers and not asked:
+        return None
+    waiting = mailbox.waiting(vertex.channel, state, used, asked)
+    if waiting is None and vertex.key:
+        waiting = mailbox.waiting(keyed(vertex.channel, key_of(state.variables[vertex.key])), state, used)
+    return waiting

@@ -27,11 +27,11 @@ class Mailbox:
     def mail(self) -> tuple[Mail, ...]:
         return tuple(self._mail.values())
 
-    def store(self, mail: Mail) -> bool | None:
-        """True if it is new, False if it was there, None if there is no room."""
+    def store(self, mail: Mail, beyond: bool = False) -> bool | None:
+        """True if it is new, False if it was there, None if there is no room. `beyond`: the bounds do not count."""
         if mail.id in self._mail:
             return False
-        if not mail.channel.startswith("!") and not self._room_for(mail):
+        if not beyond and not mail.channel.startswith("!") and not self._room_for(mail):
             return None
         self._mail[mail.id] = mail
         return True

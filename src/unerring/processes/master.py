@@ -13,7 +13,8 @@ from unerring.processes.commands import promised
 from unerring.processes.context import Context
 from unerring.processes.election import Election
 from unerring.processes.execution import Execution
-from unerring.processes.grouping import Group
+from unerring.processes.graph import Graph
+from unerring.processes.grouping import Group, time_of
 from unerring.processes.history import added
 from unerring.processes.logs import Logs
 from unerring.processes.messages import Answer, Mail, Reply, Request, State, Status, Taken, iid_of
@@ -32,6 +33,7 @@ class Master:
         "_context",
         "_election",
         "_execution_part",
+        "_first_until_us",
         "_logs",
         "_measured",
         "_replication",
@@ -59,6 +61,7 @@ class Master:
         self._backups = backups
         self._execution_part = execution
         self.execution: Execution | None = None
+        self._first_until_us = 0
         self._measured: tuple[tuple[int, int], int] = ((-1, -1), 0)
         """The view and group of a state, and how many bytes its history takes."""
 
@@ -80,6 +83,31 @@ class Master:
         self.execution.room = room
         self._go_on(self.execution.advance(now), now)
 
+    def begin_first(self, state: State, now: int) -> bool:
+        """As the first replica: execute the first group before anybody has heard of the instance, so that one state is
+        replicated instead of two. Nothing is on disk yet, so the group may not write; after a crash it was never there.
+        False: it has to be replicated first."""
+        context = self._context
+        process, group = context.process_of(state), context.next_group(state)
+        if process is None or group is None or not self.may_come_first(process.graph, group):
+            return False
+        self._first_until_us = now + context.config.tick_us
+        self.execution = self._execution_part(process, state, self._acceptor.view, group.vertices, {})
+        self.execution.room = context.shared.bounds.state_bytes_max
+        self._go_on(self.execution.advance(now), now)
+        return True
+
+    def may_come_first(self, graph: Graph, group: Group) -> bool:
+        """Not what may take long: whoever starts the instance waits for it."""
+        config = self._context.config
+        reads = not any(graph.by_name[name].write for name in group.vertices)
+        return bool(group.vertices) and reads and config.naming == "self" and time_of(graph, group) <= config.tick_us
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it executes a group whose input nobody has accepted."""
+        return self.execution is not None and self._acceptor.accepted is None
+
     def has_begun(self, group: int) -> bool:
         """Whether this master has a log of the group in this view, from before a restart too."""
         return (self._acceptor.view, group) in self._logs.kept
@@ -93,6 +121,8 @@ class Master:
             self.execution = None
 
     def tick(self, now: int) -> None:
+        if self.is_first and now >= self._first_until_us:
+            self._replicate_first(now)
         if self.execution is not None:
             self._go_on(self.execution.tick(now), now)
 
@@ -112,13 +142,21 @@ class Master:
             self._keep_log(execution)
         for request in requests:
             self._context.out.send(f"service:{request.service}", request)
-        if execution.aborted:
+        if execution.aborted and self.is_first:
+            self._replicate_first(now)
+        elif execution.aborted:
             self._abort(execution, now)
         elif execution.fenced:
             self.execution = None
             self._context.report("fenced", "a higher view is at work")
         elif execution.finished:
             self._finish(execution, now)
+
+    def _replicate_first(self, now: int) -> None:
+        """What was read ahead of the first state took too long, or did not go well: it is done again behind it."""
+        execution, self.execution = self.execution, None
+        if execution is not None:
+            self._replication.replicate(execution.input, now)
 
     def _keep_log(self, execution: Execution) -> None:
         execution.dirty = False

@@ -15,7 +15,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ from unerring.model import (
     ProcessError,
     ProtocolError,
     SetTimer,
+    Vanished,
 )
 from unerring.processes.build import Process
 from unerring.processes.config import ClusterBounds, ProcessesConfig
@@ -98,6 +99,8 @@ class ProcessNode:
     replica_part: type[Replica] = Replica
     out_part: type[Out] = Out
     rejoin_part: type[Rejoin] = Rejoin
+    roster_part: type[Roster] = Roster
+    starts_part: type[Starts] = Starts
 
     def __init__(
         self,
@@ -137,13 +140,13 @@ class ProcessNode:
             Incarnations(me, self.out),
             wall_offset_us,
         )
-        self.roster = Roster(shared, self.replica_part)
+        self.roster = self.roster_part(shared, self.replica_part)
         self.instances, self.finished = self.roster.open, self.roster.finished
         self.tally = Tally(shared.replicas_of)
         self.listing = Listing(shared.processes, self.roster, self.tally)
         self.families = Families(shared, self._tell)
         self.timetable = Timetable(self.processes.values(), self.out, config)
-        self.starts = Starts(shared, self.roster, self.families, self.timetable, self._after)
+        self.starts = self.starts_part(shared, self.roster, self.families, self.timetable, self._after)
         self.rejoin = self.rejoin_part(shared, self.roster, self.timetable, self._on_whole)
         self.outbox = Outbox(shared, self._tell)
         self.publications = Publications(shared, self._tell, self._plan_all)
@@ -213,7 +216,7 @@ class ProcessNode:
         known = {replica.instance: None for replica in awake}
         for peer, followers in self.shared.followed.items():
             if self.shared.hearing.silent(peer, now):
-                lost = islice((id for id in followers if id not in known), max(most - asking, 0))
+                lost = islice((id for id in followers if self._is_lost(id, known, now)), max(most - asking, 0))
                 awake += [self.instances[id] for id in lost]
         for replica in awake:
             was_asking = replica.election.votes is not None
@@ -225,6 +228,10 @@ class ProcessNode:
             if replica.instance in self.instances and next_us > now:
                 self.wakes.later(replica.instance, next_us)
 
+    def _is_lost(self, instance: str, known: Collection[str], now: int) -> bool:
+        """Not, while it is for another replica to lead it."""
+        return instance not in known and self.instances[instance].suspects(now)
+
     def _asleep_until_us(self, instance: str) -> int:
         replica = self.instances.get(instance)
         return 0 if replica is None else replica.asleep_until_us
@@ -234,11 +241,11 @@ class ProcessNode:
 
     def handle(self, sender: Address, message: Any, now: int) -> Effects:
         """ProtocolError: what the sender cannot mean; nothing of it was believed."""
-        if sender != self.me and not isinstance(message, Connected | Disconnected):
+        if sender != self.me and type(message) not in _WORDS:
             self._check(sender, message, now)
         if isinstance(message, Ack | Vote | Stored | Recall | Recalled):
             self._check_incarnations(sender, message, now)
-        if not isinstance(message, Disconnected):
+        if not isinstance(message, Disconnected | Vanished):
             self.shared.hearing.hear(sender, now)
         self._dispatch(sender, message, now)
         self.families.start_children(now)
@@ -337,7 +344,7 @@ class ProcessNode:
             return
         replica = self.instances.get(instance)
         if replica is None and type(message) in _MAKE_KNOWN:
-            replica = self.roster.create(instance, now)
+            replica = (self.roster.begin if type(message) is Post else self.roster.create)(instance, now)
         if replica is not None:
             replica.handle(sender, message, now)
             if type(message) is not AskMail or replica.inbox.mailbox.mail:  # nothing is new where nothing is stored
@@ -384,6 +391,12 @@ class ProcessNode:
 
     def _on_disconnected(self, sender: Address, message: Disconnected, now: int) -> None:
         self.shared.hearing.gone(message.peer, now)
+
+    def _on_vanished(self, sender: Address, message: Vanished, now: int) -> None:
+        """Its place is taken now, and not with the next tick."""
+        self.shared.hearing.vanished(message.peer)
+        if self.shared.incarnations.present:
+            self._tick_instances(now)
 
     # ---- instances ---------------------------------------------------------------------------------------------
 
@@ -497,6 +510,7 @@ _ON: dict[type, Callable[[ProcessNode], _On]] = {
     Publish: lambda node: node.publications.on_publish,
     Stored: lambda node: node.outbox.on_stored,
     Disconnected: lambda node: node._on_disconnected,
+    Vanished: lambda node: node._on_vanished,
     Settled: lambda node: node._on_settled,
     Recall: lambda node: node.rejoin.on_recall,
     Recalled: lambda node: node.rejoin.on_recalled,
@@ -507,7 +521,9 @@ _ON: dict[type, Callable[[ProcessNode], _On]] = {
 }
 """Not here: `Connected`. Repetition, not connections, carries this protocol."""
 
-_WHILE_ABSENT: Final = (Recall, Recalled, Disconnected)
+_WORDS: Final = (Connected, Disconnected, Vanished)
+"""A driver's own words."""
+_WHILE_ABSENT: Final = (Recall, Recalled, Disconnected, Vanished)
 """Messages to a node that does not take part yet."""
 _MAKE_KNOWN: Final = (Replicate, Name, Decided, RequestView, Post)
 """Messages by which a node learns of an instance that it has a part in."""

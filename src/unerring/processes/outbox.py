@@ -79,6 +79,8 @@ class Publications:
         self._shared = shared
         self._tell = tell
         self._plan_all = plan_all
+        self._turned_away: dict[str, Publish] = {}
+        self._hand_over_us = 0
 
     def on_publish(self, sender: Address, message: Publish, now: int) -> None:
         """Kept on disk, then acknowledged; without room it comes again."""
@@ -90,8 +92,26 @@ class Publications:
         if message.id not in kept:
             if len(kept) >= bounds.published_max:
                 out.report("published_full", f"{len(kept)} published messages wait for an instance")
+                self._hand_over(message, now)
                 return
             kept[message.id] = Published(message.channel, message.key, message.payload, wall_us)
             out.keep(f"{message.id}|{PUBLISHED}", kept[message.id])
             self._plan_all(now)
         self._tell(sender, Stored("", message.id, self._shared.incarnations.of(self._shared.nodes)), now)
+
+    def _hand_over(self, message: Publish, now: int) -> None:
+        """Without room, whoever waits for it now gets it all the same: what is kept for others may not keep it out. All
+        that came meanwhile at once and seldom, since every instance may be the one."""
+        kept, turned_away = self._shared.published, self._turned_away
+        if len(turned_away) < self._shared.bounds.published_max:
+            turned_away[message.id] = message
+        if now < self._hand_over_us:
+            return
+        self._hand_over_us = now + self._shared.config.resend_us_max
+        given = {id: one for id, one in turned_away.items() if id not in kept}
+        for id, one in given.items():
+            kept[id] = Published(one.channel, one.key, one.payload, self._shared.wall_us(now))
+        self._plan_all(now)
+        for id in given:
+            del kept[id]
+        turned_away.clear()

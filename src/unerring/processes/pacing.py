@@ -4,7 +4,7 @@ how many states are on their way at once because somebody missed them."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
 from itertools import islice
 from typing import Final, Protocol
@@ -80,12 +80,15 @@ class Hearing:
         """The longest times between heartbeats of late."""
         self._gone_us: dict[Address, int] = {}
         """Since when the links to those that were not heard again are down."""
+        self._vanished: dict[Address, None] = {}
+        """Those of them whose process has ended, as far as anybody can tell."""
         self._spared: dict[Address, None] = {}
         """Those of them for whom this node has slept once: that they dialed again may have been unread then."""
 
     def hear(self, peer: Address, now: int) -> None:
         self.heard_us[peer] = now
         self._gone_us.pop(peer, None)
+        self._vanished.pop(peer, None)
         self._spared.pop(peer, None)
 
     def beat(self, peer: Address, round_us: int, now: int) -> None:
@@ -98,21 +101,27 @@ class Hearing:
 
     def gone(self, node: str, now: int) -> None:
         """The link to this node is down: a pause from now on is not slowness."""
-        for peer in [peer for peer in self._beat_us if peer == node or peer.startswith(f"{node}/")]:
+        for peer in _of(node, self._beat_us):
             del self._beat_us[peer]
             self._gone_us.setdefault(peer, now)
 
+    def vanished(self, node: str) -> None:
+        """Nobody listens where this node did: it need not be waited for."""
+        self._vanished |= dict.fromkeys(_of(node, self._gone_us))
+
     def gone_until_us(self, peer: Address) -> int | None:
         """If its link broke: until when it may come back without being missed. One that lives dials again in less; that
-        its process is dead need not be waited for as long as that nothing is heard."""
+        its process is dead need not be waited for as long as that nothing is heard, and not at all where that is
+        known."""
         gone_us = self._gone_us.get(peer)
-        return None if gone_us is None else gone_us + 2 * self._config.heartbeat_us
+        spare_us = 0 if peer in self._vanished else 2 * self._config.heartbeat_us
+        return None if gone_us is None else gone_us + spare_us
 
     def slept(self, now: int) -> None:
         """Messages that the others sent meanwhile are still unread: nobody may be suspected for that. Whose link is
         down is spared once only: where every tick comes late, its place would never be taken."""
         self.slept_us = now
-        for peer in [peer for peer in self._gone_us if peer not in self._spared]:
+        for peer in [peer for peer in self._gone_us if peer not in self._spared and peer not in self._vanished]:
             self._gone_us[peer], self._spared[peer] = now, None
         self.heard_us = dict.fromkeys(self.heard_us, now)
         self._beat_us = dict.fromkeys(self._beat_us, now)
@@ -131,6 +140,11 @@ class Hearing:
         if gone_until_us is not None and now >= gone_until_us:
             return True
         return now - self.heard_us.get(peer, 0) >= self._config.suspect_us + self.slack_us(peer)
+
+
+def _of(node: str, peers: Iterable[Address]) -> list[Address]:
+    """Those of these that are machines of this node."""
+    return [peer for peer in peers if peer == node or peer.startswith(f"{node}/")]
 
 
 class Leading(Protocol):
@@ -177,8 +191,8 @@ class Beats:
     def _time(self, now: int) -> None:
         """How long it is from one heartbeat to the next: a mean, in which the last ones count most."""
         if self._beat_us is not None:
-            pause_us = max(now - self._beat_us, self._config.heartbeat_us)
-            self._pause_us += (min(pause_us, self._config.suspect_us_max) - self._pause_us) / PAUSES
+            pause_us = max(min(now - self._beat_us, self._config.suspect_us_max), self._config.heartbeat_us)
+            self._pause_us += (pause_us - self._pause_us) / PAUSES
         self._beat_us = now
 
     def next(

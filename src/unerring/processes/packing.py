@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from unerring.model import ProtocolError
+from unerring.model import UNDECODABLE, ProtocolError
 from unerring.processes.messages import Packed, State, Step, Taken
 
 UNPACKED_BYTES_MAX: Final = 64 << 20
@@ -55,7 +55,7 @@ def chunk_of(chunk: Packed) -> _Chunk:
         if not inflate.eof:
             raise ProtocolError("a packed history that is too long or has no end")
         steps, taken = msgspec.msgpack.decode(data, type=_Chunk)
-    except (zlib.error, msgspec.DecodeError) as error:
+    except (zlib.error, *UNDECODABLE) as error:
         raise ProtocolError(f"a packed history that cannot be read: {error}") from None
     views = tuple((view, len(list(run))) for view, run in groupby(step.view for step in steps))
     if len(steps) != chunk.groups or views != chunk.views:

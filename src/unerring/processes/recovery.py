@@ -94,6 +94,7 @@ class Recovery:
     __slots__ = (
         "_acceptor",
         "_blocked",
+        "_cancelled",
         "_clean",
         "_context",
         "_half_clean",
@@ -101,6 +102,7 @@ class Recovery:
         "_looked_us",
         "_master",
         "_reported_us",
+        "_sweeps_to",
         "_swept",
         "lost",
         "sweep",
@@ -118,6 +120,10 @@ class Recovery:
         """Own executions that are being undone, by view and group."""
         self.sweep: Undo | None = None
         """As planner: what is cancelled for masters that do not return."""
+        self._sweeps_to = 0
+        """It is cancelled for all views below this one."""
+        self._cancelled: dict[str, None] = {}
+        """What earlier ones, which did not come to their end, have cancelled of it."""
         self._swept = 0
         self._clean: dict[Address, tuple[int, int]] = {}
         """The view and group up to which each of the others has announced that it is clean."""
@@ -259,18 +265,18 @@ class Recovery:
         """Executions of lower views outside the lineage are undone, as far as is known here."""
         return max(self._swept, self._acceptor.decided[1].swept) if self._acceptor.decided is not None else 0
 
-    def _forgot(self, view: int) -> list[Address]:
-        """The replicas that forgot what they did, as long as nobody has undone it for them."""
+    def _forgot(self, view: int) -> dict[Address, int]:
+        """The replicas that forgot what they did, as long as nobody has undone it for them, and up to which view."""
         said = {member for member, (clean_in, _) in self._clean.items() if clean_in >= view}
         lost = {self._context.me: self.lost}
         lost |= {member: lost for member, (_, lost) in self._half_clean.items() if member not in said}
-        return [member for member, lost in lost.items() if not self.settled_for(member, lost, view)]
+        return {member: of for member, of in lost.items() if not self.settled_for(member, of, view)}
 
     @property
     def waits(self) -> str:
         """For people: what keeps the instance from being undone or settled."""
         decided = self._acceptor.decided
-        forgot = self._forgot(decided[0]) if decided is not None and self._blocked else []
+        forgot = self._forgot(decided[0]) if decided is not None and self._blocked else {}
         if not forgot or decided is None:
             return ""
         return (
@@ -312,19 +318,26 @@ class Recovery:
         view, state = self._acceptor.decided
         context = self._context
         self._looked_us = now
-        if now - since_us < context.config.sweep_patience_us and not self._forgot(view):
-            return  # whoever forgot what it did will not undo it; the others may
-        if self.sweep is None or self.sweep.view != view:
+        through = view
+        if now - since_us < context.config.sweep_patience_us:
+            # Whoever forgot what it did will not undo it, and knows up to where; the others may.
+            through = min(view, 1 + max(self._forgot(view).values(), default=-1))
+            if through <= self.swept:
+                return
+        if self.sweep is None or self.sweep.view != view or self._sweeps_to != through:
             process = context.process_of(state)
             if process is None:
                 return
-            steps, self._blocked = sweep(process.graph, context.shared.grouping, state, view)
+            steps, self._blocked = sweep(process.graph, context.shared.grouping, state, through)
             if self._blocked:
                 return
-            self.sweep = Undo(process.graph, steps, view, context.config)
+            # What is cancelled stays so, in whichever view it was asked for.
+            self._cancelled |= dict.fromkeys(self.sweep.done if self.sweep is not None else ())
+            left = [step for step in steps if step.iid not in self._cancelled]
+            self.sweep, self._sweeps_to = Undo(process.graph, left, view, context.config), through
         request = self.sweep.tick(now)
         if request is not None:
             context.out.send(f"service:{request.service}", request)
         if self.sweep.finished:
-            self._swept = view
-            self.sweep = None
+            self._swept = through
+            self.sweep, self._cancelled = None, {}

@@ -231,12 +231,13 @@ class Replica:
         acceptor, context = self.acceptor, self.context
         if acceptor.accepted is not None or acceptor.proposal is not None:
             return
-        acceptor.propose(state)
+        acceptor.proposal = state
         if first and context.shared.incarnations.lives.reborn:
             # In view 0 this node may have begun it before, with another state: it has to win a view like anybody else.
             self.election.ask_view(now, "its disk was empty")
         elif first and acceptor.view == 0 and acceptor.voted_for == "":
-            self.replication.replicate(state, now)
+            if not self.master.begin_first(state, now):
+                self.replication.replicate(state, now)
         elif acceptor.view == 0 and context.members[0] != context.me:
             self.watch.led(now, context.members[0])
 
@@ -271,10 +272,10 @@ class Replica:
         self.planner.name_again(now)
         if not self.leading:
             self.inbox.offer(now)
-        if may_ask and self._suspects(now):
+        if may_ask and self.suspects(now):
             self.election.ask_again(now)
 
-    def _suspects(self, now: int) -> bool:
+    def suspects(self, now: int) -> bool:
         """Whether nobody leads this instance, as far as can be known here, and this replica could."""
         state = self.acceptor.accepted.state if self.acceptor.accepted is not None else None
         if self.leading or now < self.watch.led_until_us(state is not None):
@@ -285,6 +286,8 @@ class Replica:
 
     def next_us(self, now: int) -> int:
         """When a tick is needed again if nothing comes. Most of many open instances wait, and cost nothing by it."""
+        if self.master.is_first:
+            return now
         looked_us = now + self.context.shared.idle_us
         idle_until_us = min(
             self.replication.next_us(looked_us),

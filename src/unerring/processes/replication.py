@@ -52,14 +52,16 @@ class Replication:
 
         The next state of a master goes out while its own disk still writes it. Its own acceptance counts once it is on
         disk: what is decided here is shown to those who ask, without a wait. Should it crash in between, it does not
-        make that state anew in the same view (`ahead`, in the record of the one before).
+        make that state anew in the same view (`ahead`, in the record of the one before). So does the first state of a
+        view that was won: the promise is on disk, and after a restart nobody makes a state in a view without one.
         """
         context, view = self._context, self._acceptor.view
         accepted = self._acceptor.accepted
         before = accepted if accepted is not None and accepted.view == view else None
         follows = before is not None and extends(state, before.state)
         logged = (view, state.group) in self._logs.kept  # a restarted master would resume it from there
-        early = follows and before is not None and before.own and before.ahead and not logged
+        won = before is None and self._acceptor.voted_for == context.me
+        early = won or (follows and before is not None and before.own and before.ahead and not logged)
         group = context.next_group(state) if context.others else None
         self._acceptor.accept(view, state, own=True, ahead=group is not None and bool(group.vertices))
         self.state, self.acks = state, {} if early else {context.me: context.known()}

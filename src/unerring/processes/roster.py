@@ -46,15 +46,21 @@ class Roster:
                     self._shared.out.report("set_aside", str(error))
 
     def create(self, instance: str, now: int) -> Replica | None:
-        """None: this node has no part in it, or no room for it."""
+        """What others have begun always finds room: if each node chose by itself what it takes, all could be full of
+        instances that lack a replica elsewhere. None: this node has no part in it."""
         members = self._shared.members_of(instance)
         if self._shared.me not in members or instance in self._set_aside:
             return None
-        if len(self.open) >= self._shared.config.instances_max:
-            self._shared.out.report("instances_full", f"{instance} is not taken: there are {len(self.open)} instances")
-            return None
         self.open[instance] = self._replica_part(self._shared, instance, members, {}, now)
         return self.open[instance]
+
+    def begin(self, instance: str, now: int) -> Replica | None:
+        """What nobody has begun, as far as is known here. None: there is no room for it now, or no part in it."""
+        if len(self.open) < self._shared.config.instances_max:
+            return self.create(instance, now)
+        if self._shared.me in self._shared.members_of(instance):
+            self._shared.out.report("instances_full", f"{instance} is not taken: there are {len(self.open)} instances")
+        return None
 
     def settle(self, replica: Replica) -> bool:
         """Nothing is left to undo anywhere: keep the outcome, forget the rest. Not if this node knows of no end."""

@@ -123,6 +123,8 @@ class Starts:
             return
         self._begun = {id: None for id in self._begun if id in self.starters}
         while self._waiting and len(self._begun) < self._shared.config.starts_max:
+            if self._is_full(self._waiting[0]):
+                return
             start = self._waiting.popleft()
             self._begun[start.instance] = None
             self.on_start(self._shared.me, start, now)
@@ -139,26 +141,35 @@ class Starts:
         if self._is_known(sender, message, now):
             return
         shared, instance = self._shared, message.instance
-        if instance not in self.starters and len(self.starters) >= shared.config.instances_max:
+        if self._is_full(message):
             shared.out.report("starts_full", f"{instance} is not taken: {len(self.starters)} starts wait")
             return
-        members = shared.members_of(instance)
         waiting = self.starters.setdefault(instance, [])
         if sender not in [client for client, _ in waiting]:
             waiting.append((sender, message))
-        if shared.me not in members:
-            self._forward(instance, now)
-            return
-        try:
-            state = initial_state(shared, message, now)
-        except CallerError as error:
-            self._refuse(sender, message, str(error), now)
-            return
-        replica = self._roster.open.get(instance) or self._roster.create(instance, now)
-        if replica is not None:
-            replica.propose_start(state, members[0] == shared.me, now)
-            self._after(replica)
+        if shared.me in shared.members_of(instance):
+            try:
+                self._propose(message, now)
+            except CallerError as error:
+                self._refuse(sender, message, str(error), now)
+                return
+            if instance not in self._roster.open:
+                return  # At its time it goes to all: at once, it would go round for ever among nodes that have no room.
         self._forward(instance, now)
+
+    def _is_full(self, start: Start) -> bool:
+        """Whether too many starts wait to take another one. Not if this node keeps room for it; and a child is always
+        taken, as it always finds room: its parent keeps its own until then, and has a bounded number of them."""
+        known = start.instance in self.starters or start.instance in self._roster.open
+        return not known and not start.parent and len(self.starters) >= self._shared.config.instances_max
+
+    def _propose(self, start: Start, now: int) -> None:
+        """As one of its replicas. Raises CallerError if it cannot be. Without room for it, it is tried again later."""
+        state, instance, roster = initial_state(self._shared, start, now), start.instance, self._roster
+        replica = roster.open.get(instance) or (roster.create if start.parent else roster.begin)(instance, now)
+        if replica is not None:
+            replica.propose_start(state, replica.context.members[0] == self._shared.me, now)
+            self._after(replica)
 
     def _is_known(self, sender: Address, message: Start, now: int) -> bool:
         """Whether the instance exists; if so, the sender gets an answer, and a parent the end of its child."""
@@ -184,19 +195,25 @@ class Starts:
     # ---- handing on --------------------------------------------------------------------------------------------
 
     def forward_all(self, now: int) -> None:
-        """Starts that are not yet decided are handed on again, now and then."""
+        """Starts that are not yet decided are handed on again, now and then; and begun, if there was no room before."""
         self._forwarded_us = {id: us for id, us in self._forwarded_us.items() if id in self.starters}
         for instance in list(self.starters):
             if now - self._forwarded_us.get(instance, now - FORWARD_US) >= FORWARD_US:
+                self._begin_again(instance, now)
                 self._forward(instance, now)
 
+    def _begin_again(self, instance: str, now: int) -> None:
+        unknown = instance not in self._roster.open and instance not in self._roster.finished
+        if unknown and self._shared.me in self._shared.members_of(instance):
+            self._propose(self.starters[instance][0][1], now)
+
     def _forward(self, instance: str, now: int) -> None:
-        """A start goes on to the first replica, and to all if this node has no part in it. It is what a client asked
-        for and promises nothing, so that the replica that begins need not wait for this one's disk."""
+        """A start goes on to the first replica, and to all if this node has no part in it, or no room. It is what a
+        client asked for and promises nothing, so that the replica that begins need not wait for this one's disk."""
         self._forwarded_us[instance] = now
         me, members = self._shared.me, self._shared.members_of(instance)
         waiting = self.starters.get(instance)
-        for member in members[:1] if me in members else members:
+        for member in members[:1] if instance in self._roster.open else members:
             if waiting and member not in (me, waiting[0][0]):
                 self._shared.out.send_ahead(member, waiting[0][1])
 

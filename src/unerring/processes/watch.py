@@ -34,6 +34,15 @@ class Watch:
         backoff_us = config.backoff_us << min(self.elections, 6)
         return config.suspect_us + int(self._context.shared.entropy.random() * backoff_us)
 
+    @property
+    def _pause_us(self) -> int:
+        """t_b once the link to a leader broke: nothing for the next one in turn, and a whole t_b more for the others,
+        who would only collide with it."""
+        drawn_us, members = self._patience_us - self._context.config.suspect_us, self._context.members
+        after = members.index(self.leader) + 1 if self.leader in members else 0
+        next_in_turn = members[after % len(members)]
+        return 0 if next_in_turn == self._context.me else self._context.config.backoff_us + drawn_us
+
     def led(self, now: int, by: Address = "") -> None:
         self.led_us, self.elections, self.leaderless_us = now, 0, None
         self.follow(by)
@@ -70,8 +79,8 @@ class Watch:
             return named_until_us
         hearing = self._context.shared.hearing
         gone_until_us = hearing.gone_until_us(self.leader)
-        if gone_until_us is not None:  # and the same random pause, so that suspicions do not collide
-            return min(gone_until_us + self._patience_us - self._context.config.suspect_us, named_until_us)
+        if gone_until_us is not None:
+            return min(gone_until_us + self._pause_us, named_until_us)
         heard_us = max(self.led_us, hearing.slept_us, hearing.heard_us.get(self.leader, 0))
         return min(heard_us + self._patience_us + hearing.slack_us(self.leader), named_until_us)
 

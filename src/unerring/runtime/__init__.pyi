@@ -100,6 +100,7 @@ from .payloads import (
     Undecodable as Undecodable,
 )
 from .process_cluster import (
+    NODE_MARK as NODE_MARK,
     NODE_PORT as NODE_PORT,
     PLACES as PLACES,
     ClusterShape as ClusterShape,

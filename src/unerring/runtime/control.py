@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from unerring.model import CallerError, NetworkError, UnerringError, WorldError
+from unerring.model import UNDECODABLE, CallerError, NetworkError, UnerringError, WorldError
 from unerring.runtime import timeline, unix_sockets
 
 COMMAND_BYTES_MAX: Final = 8 << 20
@@ -79,7 +79,7 @@ class Control(Generic[C]):
                 where = f"{change[:CHANGE_CHARS_MAX]}, from process {process} by {self.path.name}"
                 timeline.note(self.path.parent, f"user {user}", timeline.What.COMMANDED, where)
             return Answer(await self._carry_out(command))
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             return Answer(error=f"invalid command: {error}")
         except WorldError as error:
             return Answer(error=str(error), again=True)

@@ -21,7 +21,7 @@ NODE_BYTES_MAX: Final = 255
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """A node, as it introduces itself. `incarnation`, the wall clock's microseconds at the start, rises with every
+    """A node, as it introduces itself. `incarnation`, the microseconds of the start (starts.py), rises with every
     start; `cluster` is a fingerprint."""
 
     node: str

@@ -35,7 +35,7 @@ from unerring.runtime.greeting import Identity, greet_acceptor, greet_dialler
 from unerring.runtime.guard import Guard
 from unerring.runtime.halt import guard_loop
 from unerring.runtime.reports import Reports
-from unerring.runtime.sockets import Listener, dial, join_host, listen, redial, split_host
+from unerring.runtime.sockets import Listener, dial, is_refused, join_host, listen, redial, split_host
 
 ReceiveMessage = Callable[[Address, Any], "bool | None"]
 """Called with the sender and a decoded message. False: it could not be taken, and the link it came on is cut."""
@@ -51,6 +51,8 @@ class LinksConfig(ProcessConfig, frozen=True):
     connect_us: int = 5 * SECOND_US
     handshake_us: int = 5 * SECOND_US
     flush_us: int = 2 * SECOND_US
+    knock_us: int = 500_000
+    """How long it is watched, when a link ends, whether its other end still listens."""
     redial_min_us: int = 20_000
     redial_max_us: int = 2 * SECOND_US
     incarnation_ahead_us_max: int = 86_400 * SECOND_US
@@ -67,7 +69,7 @@ class LinksConfig(ProcessConfig, frozen=True):
         check(self, "frame_bytes_max", 1024, 1 << 30)
         check(self, "outbox_bytes_max", self.frame_bytes_max, 1 << 32)
         check(self, "peers_max", 1, 100_000)
-        for name in ("connect_us", "handshake_us", "flush_us", "redial_min_us"):
+        for name in ("connect_us", "handshake_us", "flush_us", "knock_us", "redial_min_us"):
             check(self, name, 1_000, 3600 * SECOND_US)
         check(self, "incarnation_ahead_us_max", 0, 1 << 60)
         check(self, "redial_max_us", self.redial_min_us, 3600 * SECOND_US)
@@ -81,6 +83,8 @@ class _Peer:
         self.connection: FramedConnection | None = None
         self.incarnation = 0
         """The highest that ever greeted us. A lower one is a ghost."""
+        self.address: tuple[str, int] | None = None
+        """Where it listens, if it was joined."""
         self.dialling: asyncio.Task[None] | None = None
         self.trouble = "not connected yet"
 
@@ -109,10 +113,13 @@ class Links:
             )
         self._right_of = right_of
         self._guard = Guard(self._config.policy, self.reports)
+        self.on_vanished: Callable[[str], object] | None = None
+        """Called with a node whose link ended, and at whose address nobody listens any more."""
         self._machines: dict[str, ReceiveMessage] = {}
         self._peers: dict[str, _Peer] = {}
         self._listener: Listener | None = None
         self._incoming: dict[asyncio.Task[None], None] = {}
+        self._knocking: dict[asyncio.Task[None], None] = {}
         self._connections: dict[FramedConnection, None] = {}
         self._paused = False
         self._holds = 0
@@ -146,7 +153,7 @@ class Links:
             raise ConfigError(f"{peer!r} cannot be joined by {self.identity.node!r}; name another node, without '/'")
         guard_loop()
         known = self._peer(peer)
-        host, port = split_host(address)
+        known.address = host, port = split_host(address)
         if (self.identity.node < peer if dials is None else dials) and known.dialling is None:
             known.dialling = asyncio.create_task(self._keep_dialling(known, host, port))
 
@@ -274,13 +281,27 @@ class Links:
         peer.connection = connection
         peer.incarnation = identity.incarnation
         self.reports.count("links.connected")
-        connection.lost.add_done_callback(lambda lost: self._ended(peer, connection, _reason(lost.result())))
+        connection.lost.add_done_callback(lambda lost: self._lost(peer, connection, lost.result()))
         self._tell(peer, Connected(peer.name, identity.incarnation))
         connection.frame_bytes_max = self._config.frame_bytes_max
         connection.on_frame = lambda data: self._take(peer, connection, data)
         connection.resume_reading()
         if self._paused:
             connection.pause_reading()
+
+    def _lost(self, peer: _Peer, connection: FramedConnection, why: Exception | None) -> None:
+        """The other end is gone, or the network between: who knocks at its door knows at once which."""
+        if peer.connection is not connection:
+            return
+        self._ended(peer, connection, _reason(why))
+        if self.on_vanished is not None and peer.address is not None and self._listener is not None:
+            task = asyncio.create_task(self._knock(peer, *peer.address))
+            self._knocking[task] = None
+            task.add_done_callback(self._knocking.pop)
+
+    async def _knock(self, peer: _Peer, host: str, port: int) -> None:
+        if await is_refused(host, port, self._config.knock_us) and peer.connection is None and self.on_vanished:
+            self.on_vanished(peer.name)
 
     def _ended(self, peer: _Peer, connection: FramedConnection, why: str) -> None:
         if peer.connection is connection:
@@ -376,7 +397,11 @@ class Links:
         self._guard.close()
         if listener is not None:
             await listener.close()
-        tasks = [*self._incoming, *(peer.dialling for peer in self._peers.values() if peer.dialling is not None)]
+        tasks = [
+            *self._incoming,
+            *self._knocking,
+            *(peer.dialling for peer in self._peers.values() if peer.dialling is not None),
+        ]
         links = [peer.connection for peer in self._peers.values() if peer.connection is not None]
         for connection in links:
             connection.finish()

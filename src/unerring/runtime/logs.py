@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from unerring.model import to_datetime
+from unerring.model import UNDECODABLE, to_datetime
 from unerring.runtime.lines import before
 from unerring.tracing import process_ref, tracer
 
@@ -103,7 +103,7 @@ def said(line: str) -> str:
     if line.startswith("{"):
         try:
             return msgspec.json.decode(line, type=Line).says
-        except msgspec.DecodeError:
+        except UNDECODABLE:
             return line
     return _TIME.sub("", line, count=1)
 

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from unerring.model import (
+    MILLISECOND_US,
     Address,
     InvariantBreach,
     Machine,
@@ -29,6 +30,8 @@ from unerring.runtime.timers import monotonic_us
 
 TURN_INPUTS_MAX: Final = 256
 """Inputs handled before the event loop gets its turn: sockets must be read while a machine is busy."""
+TURN_US_MAX: Final = 50 * MILLISECOND_US
+"""The same where inputs take long, as those do that make a replica run a slow rule."""
 
 
 class DriverConfig(ProcessConfig, frozen=True):
@@ -157,6 +160,8 @@ class Driver:
         handled, turn_us = 0, self._clock()
         while handled < TURN_INPUTS_MAX and executor.stopping is None and len(executor) <= self._config.effects_max:
             now = self._clock()
+            if handled and now - turn_us > TURN_US_MAX:
+                break
             name = executor.due(turn_us)
             if name is not None:
                 executor.take(executor.call(self.machine.timer, name, now))

@@ -1,4 +1,4 @@
-"""What a process node tells of itself while it runs: its disk, and the services that it asks."""
+"""What a process node tells of itself while it runs: its disk, the services that it asks, and whether it takes part."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ class NodeStatus(msgspec.Struct):
     at: float
     disk: SyncsSeen
     services: list[ServiceSeen]
+    absent: str = ""
+    """Why it takes no part yet, for people; empty: it does."""
+    absent_us: int = 0
+    """Since when, in wall time, if this is so."""
     silent_s: float = 0.0
     """How long it has written nothing, if it runs."""
 
@@ -35,9 +39,12 @@ class NodeStatus(msgspec.Struct):
 async def tell(node: RunningNode, folder: Path) -> None:
     """Write it twice a second, until cancelled."""
     path = folder / FOLDER / f"{node.name}.json"
+    absent_us = 0
     while True:
+        absent_us = (absent_us or time.time_ns() // 1000) if node.absent else 0
         seen = [msgspec.to_builtins(one) for one in node.driver.services_seen()]
-        note(path, node.name, {"disk": msgspec.to_builtins(disk_syncs.look()), "services": seen})
+        fields = {"disk": msgspec.to_builtins(disk_syncs.look()), "services": seen}
+        note(path, node.name, fields | {"absent": node.absent, "absent_us": absent_us})
         await asyncio.sleep(STATUS_S)
 
 

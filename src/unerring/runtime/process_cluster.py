@@ -32,7 +32,7 @@ END_S: Final = 10.0
 LOCK: Final = "supervisor.lock"
 SECRET: Final = "secret"
 """The file with the secret that the nodes of this run prove to know to each other."""
-MARK: Final = "UNERRING_NODE_IN"
+NODE_MARK: Final = "UNERRING_NODE_IN"
 """The environment variable of every node with its folder and its name."""
 PLACES: Final = "nodes.json"
 LOOPBACK: Final = "127.0.0.1"
@@ -152,7 +152,7 @@ class NodeCluster:
             raise CallerError(
                 f"another run is at work in {self._data}; stop it first, or choose another --data"
             ) from None
-        left = marked(f"{MARK}={self._data.resolve()} ")
+        left = marked(f"{NODE_MARK}={self._data.resolve()} ")
         if left:
             self._say(f"ending the process nodes that a killed run left behind: {len(left)}")
             end_all(left, END_S)
@@ -214,7 +214,7 @@ class NodeCluster:
             self._stuck,
             self._say,
             self._shape.restarts,
-            environment=lambda name: {MARK: f"{self._data.resolve()} {name}"},
+            environment=lambda name: {NODE_MARK: f"{self._data.resolve()} {name}"},
             log_of=log_of,
         )
         self._supervisor = supervisor

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from unerring.log import LocalStore, Store
-from unerring.model import Codec, Effects, NetworkError, ProcessError, Right, StableStorage
+from unerring.model import Codec, Effects, NetworkError, ProcessError, Right, StableStorage, Vanished
 from unerring.processes import (
     HISTORY,
     ClusterBounds,
@@ -30,6 +30,7 @@ from unerring.runtime.loop import Driver, DriverConfig
 from unerring.runtime.reports import Reports
 from unerring.runtime.services.asked import ServiceSeen
 from unerring.runtime.services.clients import LocalService, Service, ServiceCarrier
+from unerring.runtime.starts import start_us
 from unerring.runtime.storage import SqliteStorage
 from unerring.runtime.timers import monotonic_us
 
@@ -105,7 +106,7 @@ class NodeDriver:
         self.storage = storage
         self._deliver = deliver
         self._listen_on = listen_on
-        self._incarnation = incarnation if incarnation is not None else time.time_ns() // 1000
+        self._incarnation = incarnation
         self._grouping = grouping
         self._links_config = links_config
         functions = {name: f for process in processes for name, f in process.functions.items()}
@@ -121,7 +122,7 @@ class NodeDriver:
         if self.peers or self._listen_on:
             shape = self._links_config or LinksConfig(frame_bytes_max=wire.bytes_max + 4096)
             cluster = self.bounds.fingerprint() + self._grouping.fingerprint()
-            identity = Identity(self.name, self._incarnation, cluster)
+            identity = Identity(self.name, self._start_us(shape), cluster)
             self.links = Links(identity, wire, shape, self.reports, self._right_of)
             address = await self.links.open(self._listen_on or "127.0.0.1:0")
         me = f"{self.name}/{MACHINE}"
@@ -154,12 +155,21 @@ class NodeDriver:
         if self.links is not None:
             self._driver.on_congestion = self.links.hold
             self._driver.on_fault = self.links.blame
+            self.links.on_vanished = lambda node: self._driver.offer(node, Vanished(node))
             self.links.attach(MACHINE, self._driver.offer)
             for peer, at in self.peers.items():
                 if at:
                     self.links.join(peer, at)
         self._driving = asyncio.create_task(self._driver.run())
         return address
+
+    def _start_us(self, shape: LinksConfig) -> int:
+        """What tells this process from those that had its name before."""
+        if self._incarnation is not None:
+            return self._incarnation
+        if not isinstance(self.storage, SqliteStorage):
+            return time.time_ns() // 1000
+        return start_us(self.storage.path.parent, self.name, shape.incarnation_ahead_us_max)
 
     def _right_of(self, node: str) -> tuple[str, ...] | None:
         return (Right.NODE, node) if node in self.peers else None

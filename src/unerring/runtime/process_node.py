@@ -120,7 +120,7 @@ class RunningNode:
         """Start the node; return the address that it listens on, empty without peers."""
         address = await self.driver.open()
         self._kept = set(self.node.finished)
-        if not self.node.rejoin.why_absent:
+        if not self.absent:
             self._present.set()
         return address
 
@@ -128,6 +128,11 @@ class RunningNode:
     def node(self) -> ProcessNode:
         """The machine of this node."""
         return self.driver.node
+
+    @property
+    def absent(self) -> str:
+        """Why this node takes no part yet, and whom it waits for; empty: it takes part."""
+        return self.node.rejoin.why_absent
 
     def join(self, peer: str, address: str) -> None:
         """Name the address of another node of the cluster."""
@@ -190,7 +195,7 @@ class RunningNode:
         try:
             await asyncio.wait_for(self._present.wait(), within_s)
         except TimeoutError:
-            raise NetworkError(self.node.rejoin.why_absent) from None
+            raise NetworkError(self.absent) from None
 
     async def forget_node(self, name: str) -> None:
         """Say that a node lost its disk for good: what it did at services that cannot cancel, and nobody knows, counts

@@ -20,6 +20,8 @@ Connection = TypeVar("Connection", bound=asyncio.BaseProtocol)
 
 BACKLOG: Final = 512
 ACCEPT_PAUSE_S: Final = 0.1
+KNOCKS_MAX: Final = 10
+KNOCK_PAUSE_S: Final = 0.001
 KEEPALIVE_IDLE_S: Final = 10
 KEEPALIVE_INTERVAL_S: Final = 5
 KEEPALIVE_PROBES: Final = 3
@@ -256,6 +258,28 @@ async def dial(
     if connected is not None:
         keep_alive(connected)
     return protocol
+
+
+async def is_refused(host: str, port: int, within_us: int) -> bool:
+    """Whether a host says that nobody listens there, or comes to say so: a process that ends lets go of its sockets one
+    after the other, and of whoever it had not accepted with them. False: nothing was said, or somebody listens."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(within_us / 1e6):
+            family, kind, protocol, _, address = (await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))[0]
+            for _ in range(KNOCKS_MAX):
+                with socket.socket(family, kind, protocol) as connection:
+                    connection.setblocking(False)
+                    await loop.sock_connect(connection, address)
+                    with contextlib.suppress(ConnectionResetError):
+                        if await loop.sock_recv(connection, 1):
+                            return False
+                await asyncio.sleep(KNOCK_PAUSE_S)
+    except ConnectionRefusedError:
+        return True
+    except (OSError, TimeoutError):
+        return False
+    return False
 
 
 async def _connect_known(host: str, port: int, secret: bytes) -> socket.socket:

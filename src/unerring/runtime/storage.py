@@ -152,10 +152,10 @@ class SqliteStorage:
         version = self._database.execute("PRAGMA user_version").fetchone()[0]
         if tables and application != APPLICATION_ID:
             raise ConfigError(f"{self.path} is a SQLite file of another program; choose another path")
-        if tables and version != SCHEMA_VERSION:
+        if tables and version > SCHEMA_VERSION:
             raise ConfigError(
-                f"{self.path} has version {version} of the storage format and this release reads {SCHEMA_VERSION}; "
-                "use the release that wrote it"
+                f"{self.path} has version {version} of the storage format and this release reads up to "
+                f"{SCHEMA_VERSION}; use the release that wrote it"
             )
 
     def load(self, prefix: str = "", without: str = "") -> Mapping[str, bytes]:
@@ -300,7 +300,7 @@ def _wrong_in(path: Path) -> str:
                 known = [
                     database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")
                 ]
-                if known != [APPLICATION_ID, SCHEMA_VERSION]:
+                if known[0] != APPLICATION_ID or known[1] > SCHEMA_VERSION:
                     return "it is of another program or release"
                 for key, value, crc in database.execute("SELECT key, value, crc FROM records"):
                     if _crc(key, value) != crc:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unerring.model import ProcessError
+from unerring.model import UNDECODABLE, ProcessError
 from unerring.processes.bpmn.data import Data
 from unerring.processes.bpmn.expressions import any_of, choice, holds, negation, parsed
 from unerring.processes.bpmn.fields import read_fields
@@ -95,11 +95,11 @@ class Binding:
 
     def name_all(self, nodes: list[Node]) -> None:
         """A vertex is called like its node, if only one node is; otherwise like its id."""
-        wished = [identifier(node.name) for node in nodes]
-        for node, wish in zip(nodes, wished, strict=True):
-            only = wish and wished.count(wish) == 1
-            declared = [name for name in (node.id, wish) if name in self.process.declared]
-            name = node.ours.get("vertex") or (declared[0] if declared else wish if only else clean(node.id))
+        labels = [identifier(node.name) for node in nodes]
+        for node, label in zip(nodes, labels, strict=True):
+            only = label and labels.count(label) == 1
+            declared = [name for name in (node.id, label) if name in self.process.declared]
+            name = node.ours.get("vertex") or (declared[0] if declared else label if only else clean(node.id))
             if name in self._taken:
                 self.problems.add(node, f"two elements would be called {name!r}; give one of them another name")
             self._taken[name] = None
@@ -108,11 +108,11 @@ class Binding:
     def name(self, node: Node) -> str:
         return self._names[node.id]
 
-    def fresh(self, wish: str) -> str:
-        name, number = wish, 1
+    def fresh(self, label: str) -> str:
+        name, number = label, 1
         while name in self._taken:
             number += 1
-            name = f"{wish}-{number}"
+            name = f"{label}-{number}"
         self._taken[name] = None
         return name
 
@@ -167,7 +167,7 @@ class Binding:
                 kind = each.ours.get("type", "")
                 try:
                     default = msgspec.json.decode(each.ours.get("default", "null"))
-                except msgspec.DecodeError:
+                except UNDECODABLE:
                     self.problems.add(each, f"the default of {name!r} is no JSON value")
                     default = None
                 self.process.types[name] = _TYPES.get(kind, Any)

@@ -130,11 +130,11 @@ class _Export:
     def _id(self, name: str) -> str:
         """A name as an id of XML, each with one of its own."""
         if name not in self._ids:
-            wish = re.sub(r"[^A-Za-z0-9_.-]", lambda found: f"_{ord(found[0]):x}_", name)
-            wish = wish if re.match(r"[A-Za-z_]", wish) else f"_{wish}"
-            while wish in self._ids.values():
-                wish += "_"
-            self._ids[name] = wish
+            id = re.sub(r"[^A-Za-z0-9_.-]", lambda found: f"_{ord(found[0]):x}_", name)
+            id = id if re.match(r"[A-Za-z_]", id) else f"_{id}"
+            while id in self._ids.values():
+                id += "_"
+            self._ids[name] = id
         return self._ids[name]
 
     # ---- elements ----------------------------------------------------------------------------------------------

@@ -303,10 +303,10 @@ class _Import:
             self._ways[flow.id] = (split, flow.ours.get("label", str(number)))
 
     def _labels(self, node: Node) -> list[tuple[str, Flow]]:
-        wished = [flow.ours.get("label") or flow.name or flow.id for flow in node.outgoing]
+        labels = [flow.ours.get("label") or flow.name or flow.id for flow in node.outgoing]
         return [
-            (flow.id if wished.count(wish) > 1 else wish, flow)
-            for wish, flow in zip(wished, node.outgoing, strict=True)
+            (flow.id if labels.count(label) > 1 else label, flow)
+            for label, flow in zip(labels, node.outgoing, strict=True)
         ]
 
     def _exclusive(self, draft: Draft, node: Node, name: str) -> None:

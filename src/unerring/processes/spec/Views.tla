@@ -62,11 +62,12 @@ Keep(r, s) ==
 
 Replicate(r, s) == Keep(r, s) /\ sent' = sent \union {s}
 
-\* Only the first replica plans in the first view; any other starter must win one.
+\* Only the first replica plans in the first view; any other starter must win one. A first group that only reads may be
+\* executed with the start: one state for both.
 Start(r) ==
   /\ r = First \/ ~Rule("starter")
   /\ view[r] = 1 /\ acc[r] = Nothing
-  /\ Replicate(r, State(1, <<>>, r))
+  /\ \E l \in {<<>>, <<<<1, 0>>>>} : Replicate(r, State(1, l, r))
   /\ UNCHANGED <<view, named, lost>>
 
 \* q votes for c, once in a view, and c replicates the better state of the two in its view.

@@ -114,6 +114,3 @@ class Records:
         if type(value) is not self._stream:
             raise SchemaError(f"this channel carries {self._stream.__name__} records, not {type(value).__name__}")
         return self._encode(value)
-
-
-BAD_RECORD = (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError)

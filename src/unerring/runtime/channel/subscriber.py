@@ -25,6 +25,7 @@ from unerring.channels import (
     Watermark,
 )
 from unerring.model import (
+    UNDECODABLE,
     Actor,
     Address,
     Inlet,
@@ -35,7 +36,7 @@ from unerring.model import (
 from unerring.runtime.channel.driver import ChannelDriver
 from unerring.runtime.channel.epochs import present_epoch
 from unerring.runtime.channel.keys import BelievedKeys
-from unerring.runtime.channel.records import BAD_RECORD, Batch, Received, Records
+from unerring.runtime.channel.records import Batch, Received, Records
 from unerring.runtime.channel.vetting import own_name, vet_frames
 from unerring.runtime.guard import Guard
 from unerring.runtime.reports import Reports
@@ -270,7 +271,7 @@ class AsyncSubscriber(Generic[V]):
     def _open_frames(self, frames: Frames) -> Batch[V] | None:
         try:
             return Batch(frames, range(frames.first, frames.last + 1), self._records.decode_all(frames.payloads))
-        except BAD_RECORD:
+        except UNDECODABLE:
             return self._open_carefully(frames)
 
     def _open_carefully(self, frames: Frames) -> Batch[V] | None:
@@ -281,7 +282,7 @@ class AsyncSubscriber(Generic[V]):
         for sequence, payload in enumerate(frames.payloads, frames.first):
             try:
                 values.append(self._records.decode(payload))
-            except BAD_RECORD as error:
+            except UNDECODABLE as error:
                 self.quarantine.append((payload, str(error)))
                 self.reports.note("channel.bad_record", f"{name}, epoch {frames.epoch}, sequence {sequence}: {error}")
             else:

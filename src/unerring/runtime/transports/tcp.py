@@ -56,9 +56,9 @@ class _Consumer:
             self.connection.fail(error)
             return
         if not isinstance(hello, Hello) or hello.version != VERSION:
-            self._refuse(
-                f"this producer speaks version {VERSION} of the event service; use the same release on both sides"
-            )
+            theirs = f" and this consumer {hello.version}" if isinstance(hello, Hello) else ""
+            speaks = f"this producer speaks version {VERSION} of the event service{theirs}"
+            self._refuse(f"{speaks}; use the same release on both sides")
             return
         if not outlet.may_enter(self):
             self._refuse(TOLD)
