@@ -66,7 +66,7 @@ def run(quick: bool = False) -> Iterator[dict[str, Any]]:
         folder = Path(name)
         cut = without_tracing(folder / "without")
         yield from _figures("channel", asyncio.run(_channel(cut, url, *((2, 5_000) if quick else (60, 20_000)))))
-        rounds, events = (1, 2_000) if quick else (5, 100_000)
+        rounds, events = (1, 2_000) if quick else (5, 2_000_000)
         played: list[dict[str, float]] = []
         for number in range(rounds):
             one = {}

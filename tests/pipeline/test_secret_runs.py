@@ -117,6 +117,7 @@ def test_an_intake_and_resident_tasks_find_the_same_and_tell_nothing(
     assert [one.reason for one in bad] == [Reason.SCHEMA], "a payment of nobody"
     environment = {**os.environ, **to(collector), "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
     command = [sys.executable, "-m", "unerring", "run", APP, "--engine", "spark", "--master", "local[1]", "--once"]
+    environment["OTEL_BSP_SCHEDULE_DELAY"] = "3600000"  # only what is sent at the end of a task comes
     subprocess.run([*command, "--trace", "1", "--data", str(data)], env=environment, check=True, timeout=600)
     _check(data, collector, capfd)
 

@@ -25,6 +25,14 @@ class Span(msgspec.Struct, frozen=True):
     ended_ns: int
     about: dict[str, Any]
     service: str
+    run: str
+
+
+class Number(msgspec.Struct, frozen=True):
+    pid: int
+    name: str
+    about: dict[str, Any]
+    value: float
 
 
 class _Server:
@@ -53,11 +61,13 @@ class _Server:
 
 
 class Collector(_Server):
-    """`spans` and the names of `metrics` that were sent to it; `raw` has all bytes."""
+    """`spans` and the names of `metrics` that were sent to it; `numbers`: the process, series and value of each that is
+    no histogram; `raw` has all bytes."""
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
         self.metrics: dict[str, int] = {}
+        self.numbers: list[Number] = []
         self.raw: list[bytes] = []
         self._came = threading.Condition()
         super().__init__(self._take)
@@ -69,6 +79,10 @@ class Collector(_Server):
                 {(span.name, span.trace[-4:]) for span in self.spans}
             )
             return condition(self.spans)
+
+    def wait_for_numbers(self, condition: Callable[[list[Number]], bool]) -> None:
+        with self._came:
+            assert self._came.wait_for(lambda: condition(self.numbers), PATIENCE_S), self.numbers[-50:]
 
     def wait_for_metric(self, name: str) -> None:
         with self._came:
@@ -84,6 +98,7 @@ class Collector(_Server):
                 told = ExportMetricsServiceRequest.FromString(body)
                 for metric in (m for r in told.resource_metrics for s in r.scope_metrics for m in s.metrics):
                     self.metrics[metric.name] = self.metrics.get(metric.name, 0) + 1
+                self.numbers += _numbers(told)
             self._came.notify_all()
         return b""
 
@@ -111,11 +126,23 @@ def _spans(told: Any) -> list[Span]:
             span.start_time_unix_nano,
             span.end_time_unix_nano,
             _values(span.attributes),
-            _values(resource.resource.attributes).get("service.name", ""),
+            of_process.get("service.name", ""),
+            of_process.get("unerring.run", ""),
         )
         for resource in told.resource_spans
+        for of_process in [_values(resource.resource.attributes)]
         for scope in resource.scope_spans
         for span in scope.spans
+    ]
+
+
+def _numbers(told: Any) -> list[Number]:
+    return [
+        Number(_values(resource.resource.attributes)["process.pid"], metric.name, _values(at.attributes), at.as_double)
+        for resource in told.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+        for at in [*metric.gauge.data_points, *metric.sum.data_points]
     ]
 
 

@@ -39,20 +39,23 @@ UP = {"live": b"runs live in", "spark": b"watermark"}
 """What a run says when it takes events."""
 
 
-def traced_run(engine: str, folder: Path, collector: Collector) -> tuple[dict[str, Span], list[str]]:
-    """The spans of one trace by name, and the `traceparent` of each request that the service got."""
-    fans = Fans()
-    channel = f"tcp://127.0.0.1:{free_port()}"
-    environment = {
+def telling(collector: Collector) -> dict[str, str]:
+    """The environment of a process that tells this receiver of metrics, and of spans if it is asked to."""
+    return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
-        "TRACED_CHANNEL": channel,
-        "TRACED_FANS": fans.url,
         "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
         "OTEL_BSP_SCHEDULE_DELAY": "100",
         "OTEL_METRICS_EXPORTER": "otlp",
         "OTEL_METRIC_EXPORT_INTERVAL": "500",
     }
+
+
+def traced_run(engine: str, folder: Path, collector: Collector) -> tuple[dict[str, Span], list[str]]:
+    """The spans of one trace by name, and the `traceparent` of each request that the service got."""
+    fans = Fans()
+    channel = f"tcp://127.0.0.1:{free_port()}"
+    environment = telling(collector) | {"TRACED_CHANNEL": channel, "TRACED_FANS": fans.url}
     f = ["--f", "1"] if engine == "live" else ["--master", "local[1]"]
     command = [sys.executable, "-m", "unerring", "run", "tests.tracing.traced_app:app", "--engine", engine, *f]
     log = (folder / "run.log").open("wb")

@@ -6,11 +6,11 @@ Before the first election nobody leads, and all tell. Their spans have the same 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from unerring.correlation import Engine, Fed
-from unerring.matching import Piece, Row
+from unerring.matching import Merged, Row, times_of
 from unerring.tracing import Tracer, tracer
 
 
@@ -42,21 +42,26 @@ class TracedEngine:
         self._engine.restore(state)
 
     def _tell(self, fed: Fed, rows: Sequence[Row], began_ns: int) -> None:
-        inputs: dict[str, set[int]] | None = None
         for stream, piece in fed.outputs.items():
-            times = _times_of(piece)
+            times = times_of(piece)
             if self._traces.among(times):
-                inputs = _inputs_of(rows) if inputs is None else inputs
-                self._traces.ran(stream, times, inputs, began_ns, {"unerring.engine": "live"})
+                self._traces.ran(stream, times, _inputs_of(rows), began_ns, {"unerring.engine": "live"})
 
 
-def _times_of(piece: Piece) -> Any:
-    if isinstance(piece, list | tuple):
-        return [event.stamp.time for event in piece]
-    return piece.batch.time
+class _Times:
+    """Some times, piece by piece."""
+
+    def __init__(self, pieces: Sequence[Any]) -> None:
+        self._pieces = pieces
+
+    def __contains__(self, time_us: object) -> bool:
+        return any(time_us in piece for piece in self._pieces)
 
 
-def _inputs_of(rows: Sequence[Row]) -> dict[str, set[int]]:
+def _inputs_of(rows: Sequence[Row]) -> Mapping[str, Container[int]]:
+    """By stream, the times of what was fed."""
+    if isinstance(rows, Merged):
+        return {stream: _Times(pieces) for stream, pieces in rows.times().items()}
     inputs: dict[str, set[int]] = {}
     for row in rows:
         inputs.setdefault(row.event.stream, set()).add(row.event.stamp.time)

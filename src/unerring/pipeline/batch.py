@@ -32,6 +32,7 @@ from unerring.pipeline.states import partition_at
 from unerring.pipeline.streaming import Sealed, numbered_by_stream, outputs_in, query_name, seal_outputs
 from unerring.pipeline.versions import end_of, enter
 from unerring.pipeline.walking import nothing_handed, walk
+from unerring.tracing import send_waiting
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -145,6 +146,7 @@ def _run_shuffled(level: Level, divided: Level, lanes: tuple[Lane, ...], task: T
         if handed.interval is not None:
             partition = partition_at(divided, handed.part, handed.interval.from_us)
             yield from _walk(level, partition, task, handed.tables)
+        send_waiting()
 
     return run
 
@@ -156,6 +158,7 @@ def run_steps(level: Level, task: Task) -> Run:
         for bucket in _numbers_in(batches):
             partition = partition_at(level, bucket, task.interval.from_us)
             yield from _walk(level, partition, task, nothing_handed)
+        send_waiting()
 
     return run
 

@@ -5,5 +5,10 @@ from .identity import (
     instance_ref as instance_ref,
     process_ref as process_ref,
 )
-from .telling import Tracer as Tracer, call_me as call_me, tracer as tracer
-from .variables import Settings as Settings, ask_for as ask_for, settings as settings
+from .telling import (
+    Tracer as Tracer,
+    call_me as call_me,
+    send_waiting as send_waiting,
+    tracer as tracer,
+)
+from .variables import Settings as Settings, ask_for as ask_for, named as named, settings as settings, untold as untold

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
 
 END_MS: Final = 3_000
-"""How long a process that ends waits for what is not sent yet."""
+"""How long a process, or a part of it, that ends waits for what is not sent yet."""
 SCOPE: Final = "unerring"
 INTERVAL_MS: Final = 60_000
 """How often metrics are sent, unless `OTEL_METRIC_EXPORT_INTERVAL` says otherwise."""
@@ -68,14 +68,17 @@ class SpanSender:
             )
 
         self._made: Callable[..., ReadableSpan] = made
-        atexit.register(self.finish)
+        atexit.register(self._processor.force_flush, END_MS)  # a thread cannot be started any more
 
     def send(self, *span: Any) -> None:
         """Take a span to send; never waits."""
         self._processor.on_end(self._made(*span))
 
     def finish(self) -> None:
-        self._processor.force_flush(END_MS)
+        """Send what waits. The processor's own flush knows no end where the receiver hangs."""
+        flushing = threading.Thread(target=self._processor.force_flush, daemon=True)
+        flushing.start()
+        flushing.join(END_MS / 1000)
 
 
 class MetricsSender:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SPANS_MAX: Final = 64
 """Spans of one call: a moment with more events than that is told of in part."""
 LINKS_MAX: Final = 100
-SPANS_PER_S_MAX: Final = 200
+SPANS_PER_S_MAX: Final = 100
 """Of a flood a process keeps a smaller share of traces: a span costs as much as some fifty events of a channel."""
 _SECOND_NS: Final = 1_000_000_000
 
@@ -39,7 +39,7 @@ class Tracer:
     """Makes spans, and hands them to a sender that never waits."""
 
     def __init__(self, asked: Settings, sender: SpanSender) -> None:
-        self._ids = Ids(asked.namespace, asked.rate)
+        self._ids = Ids(asked.namespace, asked.rate, asked.run)
         self._asked = self._rate = asked.rate
         self._told = 0
         self._since_ns = time.monotonic_ns()
@@ -209,3 +209,9 @@ def tracer() -> Tracer | None:
             made = Tracer(asked, SpanSender())
         _of_process = os.getpid(), made
     return _of_process[1]
+
+
+def send_waiting() -> None:
+    """Send what this process has told, before somebody ends it: Spark ends its workers by a signal."""
+    if _of_process is not None and _of_process[0] == os.getpid() and _of_process[1] is not None:
+        _of_process[1].finish()

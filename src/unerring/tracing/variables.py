@@ -4,8 +4,9 @@
 |---|---|
 | `OTEL_TRACES_EXPORTER` | `otlp`: spans are sent; without it nothing is traced, and nothing is loaded |
 | `OTEL_TRACES_SAMPLER_ARG` | the share of traces that are kept, with a sampler `…traceidratio` |
-| `OTEL_METRICS_EXPORTER` | `otlp`: the run's metrics are sent, too |
+| `OTEL_METRICS_EXPORTER` | `otlp`: the metrics of a run, or of a process node without one, are sent, too |
 | `OTEL_RESOURCE_ATTRIBUTES` | `service.namespace=NAME`: what separates the traces of two runs with one receiver |
+| | `unerring.run=NAME`: what separates, in common traces, the spans of two runs that take the same events |
 
 Where to and how (`OTEL_EXPORTER_OTLP_ENDPOINT` and others) is read by OpenTelemetry's exporters.
 """
@@ -13,7 +14,8 @@ Where to and how (`OTEL_EXPORTER_OTLP_ENDPOINT` and others) is read by OpenTelem
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from typing import Final
 
 import msgspec
@@ -28,6 +30,8 @@ ATTRIBUTES: Final = "OTEL_RESOURCE_ATTRIBUTES"
 NAMESPACE: Final = "unerring"
 """The namespace of whoever names none."""
 OTLP: Final = "otlp"
+_NAMESPACE: Final = "service.namespace"
+_RUN: Final = "unerring.run"
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -37,6 +41,8 @@ class Settings(msgspec.Struct, frozen=True):
     """The share of traces that are kept; 0: nothing is traced."""
     namespace: str = NAMESPACE
     metrics: bool = False
+    run: str = ""
+    """The name of the run, where several take the same events."""
 
 
 def settings(environment: Mapping[str, str] | None = None) -> Settings:
@@ -45,7 +51,10 @@ def settings(environment: Mapping[str, str] | None = None) -> Settings:
     if variables.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return Settings()
     rate = _rate(variables) if OTLP in _list(variables.get(EXPORTER, "")) else 0.0
-    return Settings(rate, _namespace(variables.get(ATTRIBUTES, "")), OTLP in _list(variables.get(METRICS, "")))
+    about = _attributes(variables)
+    return Settings(
+        rate, about.get(_NAMESPACE) or NAMESPACE, OTLP in _list(variables.get(METRICS, "")), about.get(_RUN, "")
+    )
 
 
 def ask_for(rate: float, environment: MutableMapping[str, str] | None = None) -> None:
@@ -58,6 +67,21 @@ def ask_for(rate: float, environment: MutableMapping[str, str] | None = None) ->
     variables[EXPORTER] = OTLP if rate else "none"
     variables[SAMPLER] = "traceidratio"
     variables[RATE] = f"{rate:.17g}"
+
+
+@contextmanager
+def untold() -> Iterator[None]:
+    """What is done meanwhile, here and by processes that are started now, is on no event's way: nothing is traced."""
+    before = {name: os.environ.get(name) for name in (EXPORTER, SAMPLER, RATE)}
+    ask_for(0.0)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _rate(variables: Mapping[str, str]) -> float:
@@ -76,9 +100,15 @@ def _rate(variables: Mapping[str, str]) -> float:
     return rate
 
 
-def _namespace(attributes: str) -> str:
-    pairs = dict(part.partition("=")[::2] for part in attributes.split(","))
-    return pairs.get("service.namespace", "").strip() or NAMESPACE
+def named(run: str) -> dict[str, str]:
+    """What a run of this name has in its environment, beside others that take the same events."""
+    about = {**_attributes(os.environ), _RUN: run}
+    return {ATTRIBUTES: ",".join(f"{name}={value}" for name, value in about.items())}
+
+
+def _attributes(variables: Mapping[str, str]) -> dict[str, str]:
+    pairs = (part.partition("=") for part in variables.get(ATTRIBUTES, "").split(","))
+    return {name.strip(): value.strip() for name, _, value in pairs if name.strip()}
 
 
 def _list(text: str) -> list[str]:

@@ -29,6 +29,7 @@ from unerring.app.demo.verdict import APP, PUBLISHED, FactoryVerdict
 from unerring.app.folder import run_in
 from unerring.app.place import Place
 from unerring.model import TIME_MIN, CallerError, NetworkError, protect_json
+from unerring.tracing import named
 
 WAIT_S: Final = 240.0
 LOOK_S: Final = 0.2
@@ -120,8 +121,9 @@ class Factory:
         self._environment["FACTORY_CHANNELS"] = await self._plant.line()
         self._app = self._load()
         self._say(f"the plant publishes {self.shape.events:,} events over connections that lose, duplicate and reorder")
-        self._live_run = self._part("live", *_run(self.live.place), "--engine", "live")
-        self._spark_run = self._part("spark", *_run(self.spark.place), "--memory", "1g", FACTORY_ACTS="0")
+        self._live_run = self._part("live", *_run(self.live.place), "--engine", "live", **named("live"))
+        watching = {"FACTORY_ACTS": "0", **named("spark")}
+        self._spark_run = self._part("spark", *_run(self.spark.place), "--memory", "1g", **watching)
         await self._start(self._spark_run)
         await self._start(self._live_run)
         self._say("Spark starts; live correlation (f = 1) and three process nodes start beside it")

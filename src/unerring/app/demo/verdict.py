@@ -22,6 +22,7 @@ from unerring.app.demo.folders import RunFolder, effects_in, runs_in
 from unerring.app.place import Place
 from unerring.audit import PROMISES, Report
 from unerring.model import verified_json
+from unerring.tracing import ask_for
 
 APP: Final = "factory.app:app"
 PUBLISHED: Final = "published.json"
@@ -170,6 +171,7 @@ def _actions_wrong(wanted: dict[str, str], services: Path) -> list[str]:
 def main() -> None:
     folder = Path(sys.argv[1]).absolute()
     os.environ.setdefault("FACTORY_SERVICES", "http://127.0.0.1:1")
+    ask_for(0.0)  # what is recomputed is on no event's way
     verdict = judge(folder, lambda text: sys.stderr.write(f"{text}\n"), *sys.argv[2:3])
     sys.stdout.write(msgspec.json.encode(verdict).decode() + "\n")
 

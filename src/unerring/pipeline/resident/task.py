@@ -16,6 +16,7 @@ from unerring.pipeline.resident.handing import received
 from unerring.pipeline.resident.wire import Advance, Answered, Drop, End, Failed, Greet, Kept, Take, ToHub, ToTask, Wire
 from unerring.pipeline.states import States, partition_at
 from unerring.pipeline.walking import advanced, nothing_handed, walk
+from unerring.tracing import send_waiting
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,6 +86,7 @@ def serve(
             _serve(wire, holder, Greet(f"{socket.gethostname()}/{os.getpid()}"))
         finally:
             wire.close()
+            send_waiting()
         yield from ()
 
     return run
