@@ -2,8 +2,8 @@
 situations, a hundred thousand instances, a headless Chromium, and the server in a process of its own.
 
 `first_paint` is the page's first contentful paint, `overview` when the overview has all its figures; `open.VIEW` how
-long a press on a tab takes until the next frame shows it, `scroll` the end of a list, `find` typing into a search until
-the next frame. The middle one of several; the page's own clock.
+long a press on a tab takes until the next frame shows it, `node` a press on a node of the tree, `scroll` the end of a
+list, `find` typing into a search until the next frame. The middle one of several; the page's own clock.
 """
 
 from __future__ import annotations
@@ -27,6 +27,11 @@ PRESS = """view => new Promise(done => {
     const look = () => document.querySelector(`main.view-${view} .panel`)
         ? requestAnimationFrame(() => done(performance.now() - began)) : requestAnimationFrame(look);
     requestAnimationFrame(look);
+})"""
+NODE = """() => new Promise(done => {
+    const node = document.querySelector('.tree .node:not(.chosen)'), began = performance.now();
+    node.dispatchEvent(new MouseEvent('click', { bubbles: true }));
+    requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now() - began)));
 })"""
 SCROLL = """() => new Promise(done => {
     const list = document.querySelector('[role=listbox]'), began = performance.now();
@@ -97,8 +102,8 @@ def _measured(browser: Any, address: str, times: int) -> Iterator[dict[str, Any]
             page.wait_for_timeout(700)  # what the view asks for afterwards is not this press's
     for view in VIEWS:
         yield _figure(f"open.{view}", statistics.median(presses[view]), PRESS_MS_MAX)
-    yield _figure("scroll", statistics.median(_repeated(page, "processes", SCROLL, times)), PRESS_MS_MAX)
-    yield _figure("find", statistics.median(_repeated(page, "processes", TYPE, times)), PRESS_MS_MAX)
+    for name, view, action in (("node", "tree", NODE), ("scroll", "processes", SCROLL), ("find", "processes", TYPE)):
+        yield _figure(name, statistics.median(_repeated(page, view, action, times)), PRESS_MS_MAX)
     page.close()
 
 
@@ -117,7 +122,7 @@ def _repeated(page: Page, view: str, action: str, times: int) -> list[float]:
     for _ in range(times):
         page.evaluate(PRESS, "overview")
         page.evaluate(PRESS, view)
-        page.wait_for_selector("#instance-rows .row .instance", timeout=120_000)
+        page.wait_for_selector(".tree .node, #instance-rows .row .instance", timeout=120_000)
         took.append(page.evaluate(action))
     return took
 

@@ -269,7 +269,7 @@ def test_by_keyboard_alone(ended: Served, page: Any) -> None:
     until(lambda: page.evaluate("document.activeElement.textContent") == "close", "close")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.long)])
 def test_everything_has_a_name_a_role_and_a_contrast(ended: Served, page: Any, scheme: str) -> None:
     page.emulate_media(color_scheme=scheme)
     ended.go(page, "channels")
@@ -307,6 +307,22 @@ def test_a_hundred_nodes_are_drawn(crowd: Served, page: Any) -> None:
     page.fill('input[aria-label="Find a process"]', "R59/")
     page.wait_for_function("() => document.querySelectorAll('.replicas tbody tr').length === 2")
     assert f"2 of {replicas + 1} processes" in page.inner_text("#processes-shown")
+
+
+def test_a_tree_that_comes_again_is_not_made_anew(crowd: Served, page: Any) -> None:
+    crowd.go(page, "tree")
+    first = page.locator("tr[data-name]").first.get_attribute("data-name")
+    page.evaluate("document.querySelector('.tree .node').seen = true; document.querySelector('.tall').scrollTop = 1e6")
+    page.wait_for_selector('tr[data-name="n0"]')
+    page.locator('.tree [data-node="R59"]').click()
+    page.click('#tabs a[href="#situations"]')
+    page.wait_for_selector("main.view-situations .panel")
+    page.click('#tabs a[href="#tree"]')
+    page.wait_for_selector("main.view-tree .tree")
+    assert page.evaluate("document.querySelector('.tree .node').seen")
+    assert page.locator(".tree .chosen").count() == 0, "what it shows is what it would show anew"
+    assert page.locator("tr[data-name]").first.get_attribute("data-name") == first, "from the first process on"
+    assert page.evaluate("document.querySelector('.tall').scrollTop") == 0
 
 
 def test_ten_thousand_instances_are_listed_and_searched(crowd: Served, page: Any) -> None:

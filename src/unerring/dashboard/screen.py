@@ -150,9 +150,11 @@ def _promises(document: dict[str, Any], over: bool) -> Table:
     for one in processes["by_process"].values():
         for status, count in one.items():
             counts[status] = counts.get(status, 0) + count
-    up = sum(node["state"] == "running" for node in processes["nodes"])
+    here = [node for node in processes["nodes"] if node["state"] != "elsewhere"]
+    up, joining = (sum(node["state"] == state for node in here) for state in ("running", "joining"))
     by_status = ", ".join(f"{count:,} {status}" for status, count in sorted(counts.items()))
-    nodes = f"; {len(processes['nodes'])} nodes" if over else f"; {up} of {len(processes['nodes'])} nodes run"
+    nodes = f"; {len(processes['nodes'])} nodes" if over else f"; {up} of {len(here)} nodes run"
+    nodes += f", {joining} join" if joining else ""
     nodes = nodes if processes["nodes"] else ""
     nodes = "".join(f"; {count:,} wait for {service}" for service, count in processes["waiting"].items()) + nodes
     table.add_row(

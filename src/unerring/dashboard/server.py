@@ -41,7 +41,7 @@ from unerring.dashboard.marks import marks
 from unerring.dashboard.oidc import Oidc
 from unerring.dashboard.statics import STATIC, static
 from unerring.dashboard.watch import Watch
-from unerring.model import TIME_MAX, TIME_MIN, CallerError, Right, Stamp, Who
+from unerring.model import TIME_MAX, TIME_MIN, UNDECODABLE, CallerError, Right, Stamp, Who
 from unerring.processes import Process
 from unerring.runtime import COMMAND_BYTES_MAX, REFUSED, timeline
 
@@ -253,7 +253,7 @@ class Dashboard:
             return self._changes(request, right, "*")
         try:
             fields = msgspec.json.decode(await body_of(request, COMMAND_BYTES_MAX) or b"{}", type=dict[str, Any])
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             raise CallerError(f"invalid request: {error}; send a JSON object") from None
         who = None if do in READS else self._changes(request, right, str(fields.get("process") or "*"))
         if isinstance(who, Refused):
@@ -278,7 +278,7 @@ class Dashboard:
         body = await body_of(request, COMMAND_BYTES_MAX)
         try:
             who = msgspec.json.decode(body, type=dict[str, str])["who"]
-        except (msgspec.DecodeError, KeyError):
+        except (*UNDECODABLE, KeyError):
             raise CallerError('invalid request: send {"who": "NAME"}') from None
         known_by = f", by {by} from {peer_of(request)}"
         answer = await self.watch.ask(partial(commands.command, self.status, verb, who, known_by))

@@ -11,7 +11,8 @@ import { spark } from './spark.js';
 import { timeline } from './timeline.js';
 import { tree } from './tree.js';
 
-// name, title, what the badge says, the view: `draw(main)` whenever something changed, `leave()` when another one comes.
+// name, title, what the badge says, the view: `draw(main)` whenever something changed, `leave()` when another one comes;
+// `keeps`: its elements stay for the next time.
 const VIEWS = [
   ['overview', 'Overview', () => '', overview],
   ['tree', 'Query tree', (d) => d.tree && count(d.tree.nodes.length), tree],
@@ -42,6 +43,7 @@ function theme(next) {
 }
 
 let current = null;
+const kept = new Map(); // the elements of views that are gone; when one comes again, only what differs is made
 
 function wanted() {
   const name = location.hash.slice(1).split('/')[0];
@@ -85,10 +87,12 @@ function draw() {
   const main = document.getElementById('main');
   if (current !== view) {
     current?.[3].leave?.();
-    main.replaceChildren();
+    if (current?.[3].keeps) kept.set(current, [...main.childNodes]);
+    main.replaceChildren(...(kept.get(view) || []));
     main.className = `view-${view[0]}`;
-    document.querySelector('#tabs [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' });
     current = view;
+    // Later: it asks where things are, and the page would be laid out for that before anything is in it.
+    requestAnimationFrame(() => document.querySelector('#tabs [aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'center' }));
   }
   main.dataset.looked = state.document.run.at_us;
   main.dataset.look = state.look;

@@ -64,14 +64,15 @@ function processes(d) {
   const told = d.processes;
   const counts = {};
   for (const one of Object.values(told.by_process)) for (const [status, number] of Object.entries(one)) counts[status] = (counts[status] || 0) + number;
-  const up = told.nodes.filter((one) => one.state === 'running').length;
+  const here = told.nodes.filter((one) => one.state !== 'elsewhere');
+  const up = here.filter((one) => one.state === 'running').length;
   const idea = h('p', { class: 'soft' }, 'A replicated execution has the effects of exactly one.');
   if (!told.nodes.length && !told.instances) return promise(3, 'Processes', '#processes', null, idea, h('p', { class: 'soft' }, 'This run has no process nodes.'));
   return promise(3, 'Processes', '#processes', verdict(d.audit.processes), idea,
     h('div', { class: 'big-row' }, h('div', { class: 'big' }, h('b', {}, count(told.instances)), h('span', { class: 'soft' }, 'instances')), h('div', { class: 'big' }, h('b', {}, count(told.open)), h('span', { class: 'soft' }, 'open')),
       h('div', { class: 'big' }, h('b', {}, count(told.later_views)), h('span', { class: 'soft' }, 'in a later view'))),
     bar(Object.entries(counts), Object.entries(counts).map(([status, number]) => `${number} ${status}`).join(', ')),
-    h('p', {}, told.nodes.length && d.run.state === 'ended' ? [chip('ended', plural(told.nodes.length, 'node')), ' '] : told.nodes.length ? [chip(up === told.nodes.length ? 'running' : up ? 'starting' : 'ended', `${up} of ${told.nodes.length} nodes`), ' '] : null, Object.entries(counts).map(([status, number]) => [chip(status, `${count(number)} ${status}`), ' '])));
+    h('p', {}, told.nodes.length && d.run.state === 'ended' ? [chip('ended', plural(told.nodes.length, 'node')), ' '] : here.length ? [chip(up === here.length ? 'running' : up ? 'starting' : 'ended', `${up} of ${here.length} nodes`), ' '] : null, Object.entries(counts).map(([status, number]) => [chip(status, `${count(number)} ${status}`), ' '])));
 }
 
 async function ensureLatest() {
@@ -91,6 +92,7 @@ function failures() {
 let lookedAt = 0;
 
 export const overview = {
+  keeps: true,
   draw(main) {
     const d = state.document;
     if (d.run.at_us !== lookedAt) {

@@ -306,7 +306,7 @@ export const processes = {
         statuses.map((name) => figure(name, count(Object.values(told.by_process).reduce((all, counts) => all + (counts[name] || 0), 0)), ['failed', 'held', 'parked'].includes(name) ? 'bad' : '')),
         Object.entries(told.waiting).map(([service, number]) => figure(`wait for ${service}`, count(number), 'bad')),
         figure('in a later view', count(told.later_views)), figure('do not undo', count(told.stuck), told.stuck ? 'bad' : ''),
-        h('div', { class: 'nodes' }, told.nodes.map((node) => h('span', { key: node.name, class: 'node-line', 'data-name': node.name }, chip(node.state, `${node.name} ${node.state}`), orders(node.name, node.state === 'running'))))),
+        h('div', { class: 'nodes' }, told.nodes.map((node) => h('span', { key: node.name, class: 'node-line', 'data-name': node.name }, chip(node.state, `${node.name} ${node.state}`), node.why ? h('span', { class: 'soft' }, ` ${node.why}`) : '', orders(node.name, node.state === 'running' || node.state === 'joining'))))),
       h('div', { class: `split${chosen ? ' open' : ''}` },
         panel('Instances', h('span', { class: 'soft' }, `${count(matching)} of ${count(told.instances)}`),
           h('div', { class: 'tools filters' },

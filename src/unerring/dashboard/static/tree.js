@@ -150,16 +150,18 @@ function edges({ routes, middle }) {
   });
 }
 
+// A dot for each replica, and their marks as one text: texts are laid out one by one, which is much of what a tree costs.
 function pills(node, y) {
-  return node.replicas.slice(0, 5).map((one, at) => {
-    const number = one.name.split('/')[1] ?? '';
+  const shown = node.replicas.slice(0, 5).map((one, at) => {
     const ended = one.state === 'ended', silent = one.state === 'silent', dead = !ended && !silent && !ALIVE.has(one.state);
-    const x = node.x + WIDE - 14 - (Math.min(node.replicas.length, 5) - 1 - at) * 21;
-    return h('g', { key: one.name, 'aria-hidden': 'true', class: `pill ${dead ? 'dead' : ended ? 'ended' : silent ? 'warn' : one.leads ? 'lead' : one.state === 'member' || one.state === 'running' ? 'up' : 'warn'}` },
-      h('circle', { cx: x, cy: y, r: 8.5 }),
-      h('text', { x, y: y + 3.6, 'text-anchor': 'middle' }, dead ? '✕' : silent ? '?' : number),
-      h('title', {}, `${one.name}: ${one.state}${one.leads ? ', leads' : ''}, incarnation ${one.incarnation ?? '–'}`));
+    const tone = dead ? 'dead' : ended ? 'ended' : silent ? 'warn' : one.leads ? 'lead' : one.state === 'member' || one.state === 'running' ? 'up' : 'warn';
+    const mark = dead ? '✕' : silent ? '?' : one.name.split('/')[1];
+    return { name: one.name, tone, mark, x: node.x + WIDE - 14 - (Math.min(node.replicas.length, 5) - 1 - at) * 21 };
   });
+  return [
+    shown.map(({ name, tone, x }) => h('circle', { key: name, class: `pill ${tone}`, cx: x, cy: y, r: 8.5 })),
+    h('text', { key: 'marks', class: 'marks', 'aria-hidden': 'true', y: y + 3.6 }, shown.map(({ name, tone, mark, x }) => mark && h('tspan', { key: name, class: tone, x }, mark))),
+  ];
 }
 
 const acted = () => Boolean(state.document.processes?.nodes.length);
@@ -210,8 +212,8 @@ let scrolled = 0;
 // Only the rows that can be seen are in the page; what stands for the others is as tall as they are.
 function table(rows) {
   const visible = Math.ceil((innerHeight * 0.64) / ROW);
-  const first = Math.max(0, Math.min(Math.floor(scrolled / ROW) - SPARE, rows.length - visible - 2 * SPARE));
-  const shown = rows.slice(first, first + visible + 2 * SPARE), after = rows.length - first - shown.length;
+  const top = Math.min(Math.floor(scrolled / ROW), rows.length - visible), first = Math.max(0, top - SPARE);
+  const shown = rows.slice(first, Math.max(0, top) + visible + SPARE), after = rows.length - first - shown.length;
   const gap = (name, many) => many > 0 && h('tr', { key: name, class: 'gap', 'aria-hidden': 'true' }, h('td', { colspan: COLUMNS.length, style: { height: `${many * ROW}px` } }));
   return h('div', { class: 'table-scroll tall', tabindex: 0, role: 'region', 'aria-label': 'Processes of the run', onScroll: (event) => { scrolled = event.target.scrollTop; changed(); } }, h('table', { class: 'replicas', 'aria-rowcount': rows.length + 1 },
     h('thead', {}, h('tr', {}, COLUMNS.map(([name, right]) => h('th', { scope: 'col', class: right ? 'right' : '' }, name || h('span', { class: 'unseen' }, 'commands'))))),
@@ -243,6 +245,7 @@ function everybody() {
 }
 
 export const tree = {
+  keeps: true,
   draw(main) {
     const choose = (name) => {
       focused = focused === name ? null : name;
