@@ -21,16 +21,23 @@ WHILE_IT_RUNS = 'unless on (instance) unerring_part_up{part="run"} == 0'
 """Nothing comes in or goes out without the run's own process, which is an alert of its own."""
 WHILE_IT_SEALS = "unless changes(unerring_level_watermark_seconds[5m]) == 0"
 """A level that seals nothing at all is not slow, which is an alert of its own, too."""
+WHILE_IT_IS_UP = "unless on (instance, process) max_over_time(unerring_process_up[5m]) == 0"
+"""A process that is down falls behind, too; one that is only very busy is silent now and then."""
 WHILE_IT_IS_THERE = (
     'unless on (instance, driver) label_replace(unerring_process_up == 0, "driver", "$1", "process", "(.*)")'
 )
 """A driver that is not there at all is a process that is down."""
+OF_A_PRODUCER = "unless on (instance, stream) unerring_situations_total"
+"""The stream of a rule is silent while the rule makes no progress, which is an alert of its own."""
+NOBODY_LEADS = "sum by (instance) (unerring_driver_leads) == 0"
+WHILE_ONE_LEADS = f"unless on (instance) {NOBODY_LEADS}"
+"""Where no driver leads, none is the one that does not catch up, and none seals."""
 Series = dict[str, str]
 
 
 class Alert(NamedTuple):
-    """`failure`: in words; `series`: how its metrics look then, before and after, one value a minute; `played`: whether
-    tests/campaign/test_alerts_campaign.py plays it with a real run, too."""
+    """`failure`: in words; `series`: how its metrics look then, before and after, one value a minute; `with_it`: the
+    alerts that may fire with it in a real run, as tests/campaign/test_alerts_campaign.py plays it."""
 
     name: str
     expr: str
@@ -38,7 +45,7 @@ class Alert(NamedTuple):
     failure: str
     series: Series
     lasts: str = ""
-    played: bool = True
+    with_it: tuple[str, ...] = ()
 
 
 def steady(value: float) -> str:
@@ -75,10 +82,12 @@ HEALTHY: Series = {
     'unerring_driver_leads{driver="spark/0",instance="b"}': steady(1),
     "unerring_process_restarts_total": steady(0),
     'unerring_lag_seconds{process="hot/0"}': steady(0.2),
-    'unerring_lag_seconds{level="1"}': steady(0.2),
+    'unerring_lag_seconds{level="1",instance="a"}': steady(0.2),
     'unerring_input_wait_seconds{rule="hot",stream="Reading"}': steady(0),
+    'unerring_situations_total{stream="Hot"}': rising(1),
     'unerring_watermark_age_seconds{stream="Reading"}': steady(0.5),
-    'unerring_level_watermark_seconds{level="1"}': rising(60),
+    'unerring_watermark_age_seconds{stream="Hot"}': steady(0.5),
+    'unerring_level_watermark_seconds{level="1",instance="a"}': rising(60),
     'unerring_queued{process="hot/0"}': steady(12),
     'unerring_instances_waiting{service="courier"}': steady(0),
     "unerring_instances_held": steady(0),
@@ -89,6 +98,15 @@ HEALTHY: Series = {
     **buckets("unerring_latency_seconds", 'since="published",to="situation",of="Hot"', 0.25),
 }
 
+SEALS_NOTHING: Series = {
+    'unerring_lag_seconds{level="1",instance="a"}': turns(0.2, 1200),
+    'unerring_level_watermark_seconds{level="1",instance="a"}': (
+        f"0+60x{MINUTES // 2} {MINUTES // 2 * 60}+0x{MINUTES // 2}"
+    ),
+    'unerring_watermark_age_seconds{stream="Hot"}': turns(0.5, 1200),
+}
+"""A level's inputs go on, and it does not."""
+
 ALERTS = [
     Alert(
         "AuditFoundSomethingWrong",
@@ -96,7 +114,6 @@ ALERTS = [
         "The last audit found something wrong: open audit.html in the run's folder.",
         "an audit finds a violation",
         {'unerring_violations{of="situations"}': turns(0, 1)},
-        played=False,
     ),
     Alert(
         "EventsDeclaredLost",
@@ -117,7 +134,10 @@ ALERTS = [
         "unerring_process_up == 0",
         "A process of a run is down for a minute; one more failure may stop its rule.",
         "a replica, a driver or a process node stops or hangs, or its disk does, and does not come back",
-        {'unerring_process_up{process="hot/0"}': turns(1, 0)},
+        {
+            'unerring_process_up{process="hot/0"}': turns(1, 0),
+            'unerring_lag_seconds{process="hot/0"}': turns(0.2, 1200),
+        },
         "1m",
     ),
     Alert(
@@ -130,30 +150,34 @@ ALERTS = [
     ),
     Alert(
         "DriverDown",
-        f"unerring_driver_up == 0 {WHILE_IT_IS_THERE}",
+        f"unerring_driver_up == 0 {WHILE_IT_IS_THERE} {WHILE_ONE_LEADS}",
         "A Spark driver is there and does not catch up: one more failure may stop its rules. See its log file.",
         "one of several drivers is started again, and does not catch up",
         {'unerring_driver_up{driver="spark/0",instance="a"}': turns(1, 0)},
         "3m",
-        played=False,
     ),
     Alert(
         "NobodyLeads",
-        f"sum by (instance) (unerring_driver_leads) == 0 {WHILE_IT_RUNS}",
+        f"{NOBODY_LEADS} {WHILE_IT_RUNS}",
         "No Spark driver of a run leads, and nothing is sealed: see the drivers' log files.",
-        "no driver of a run can be elected",
-        {'unerring_driver_leads{driver="spark/0",instance="a"}': turns(1, 0)},
+        "no driver of a run can be elected: Spark does not start, or all of them hang, which are processes that are "
+        "down, too",
+        {
+            'unerring_driver_leads{driver="spark/0",instance="a"}': turns(1, 0),
+            'unerring_driver_up{driver="spark/0",instance="a"}': turns(1, 0),
+            **SEALS_NOTHING,
+        },
         "1m",
-        played=False,
+        with_it=("ProcessDown",),
     ),
     Alert(
         "Behind",
-        f"unerring_lag_seconds > 60 {WHILE_IT_SEALS}",
+        f"unerring_lag_seconds > 60 {WHILE_IT_SEALS} {WHILE_IT_IS_UP}",
         "A rule is a minute of event time behind its inputs: it is too slow.",
-        "more events come than a rule can take",
+        "more events come than a rule can take: what it makes is late, and the source of a live one keeps them",
         {'unerring_lag_seconds{process="hot/0"}': turns(0.2, 90)},
         "5m",
-        played=False,
+        with_it=("SituationsLate", "QueueFills"),
     ),
     Alert(
         "InputSilent",
@@ -165,30 +189,28 @@ ALERTS = [
     ),
     Alert(
         "StreamSilent",
-        f"unerring_watermark_age_seconds > 600 {WHILE_IT_RUNS}",
+        f"unerring_watermark_age_seconds > 600 {OF_A_PRODUCER} {WHILE_IT_RUNS}",
         "Nothing was heard of a stream for ten minutes; choose the bound by its usual pace.",
         "a stream's only producer is gone",
         {'unerring_watermark_age_seconds{stream="Reading"}': turns(0.5, 700)},
     ),
     Alert(
         "DoesNotProgress",
-        f"unerring_lag_seconds > 0 and changes(unerring_level_watermark_seconds[5m]) == 0 {WHILE_IT_RUNS}",
+        f"unerring_lag_seconds > 0 and changes(unerring_level_watermark_seconds[5m]) == 0 {WHILE_IT_RUNS} "
+        f"{WHILE_ONE_LEADS}",
         "Events come in, and a level on Spark has sealed nothing for ten minutes: see the log of its driver.",
         "a level's inputs go on, and it seals nothing",
-        {
-            'unerring_lag_seconds{level="1"}': turns(0.2, 1200),
-            'unerring_level_watermark_seconds{level="1"}': f"0+60x{MINUTES // 2} {MINUTES // 2 * 60}+0x{MINUTES // 2}",
-        },
+        SEALS_NOTHING,
         "5m",
-        played=False,
     ),
     Alert(
         "QueueFills",
         "unerring_queued > 10000",
-        "A receiver does not acknowledge: start it again, or evict it.",
-        "a receiver does not acknowledge for two minutes; where its disk hangs, `DiskHangs` fires for it before",
+        "A receiver does not acknowledge: start it again, or evict it; if its rule is Behind, it is only too slow.",
+        "a receiver does not acknowledge for two minutes, here since its disk hangs",
         {'unerring_queued{process="hot/0"}': turns(12, 20_000)},
         "2m",
+        with_it=("DiskHangs",),
     ),
     Alert(
         "ServiceAway",
@@ -209,9 +231,10 @@ ALERTS = [
         "StuckInstances",
         "unerring_instances_stuck > 0",
         "Something does not undo: unerring process list --stuck, fix the service, then retry.",
-        "a service refuses to undo for ten minutes; `ServiceAway` fires for it before",
+        "a service refuses to undo for ten minutes",
         {"unerring_instances_stuck": turns(0, 1)},
         "10m",
+        with_it=("ServiceAway",),
     ),
     Alert(
         "KeepsDying",
@@ -290,7 +313,7 @@ def _labels(alert: Alert) -> str:
     """Those that an alert has: what its expression leaves of its series."""
     name = next(iter(alert.series))
     given = dict(re.findall(r'(\w+)="([^"]*)"', name))
-    if by := re.search(r"sum by \(([^)]+)\)", alert.expr):
+    if by := re.search(r"sum by \(([^)]+)\)", alert.expr.partition(" unless ")[0]):
         given = {label: given[label] for label in by[1].split(", ") if label in given and label != "le"}
     return json.dumps(given)
 
@@ -298,10 +321,11 @@ def _labels(alert: Alert) -> str:
 def page_text() -> str:
     """What docs/operations.md says: the rules, and the table of alerts and failures."""
     rows = [
-        f"| {alert.failure} | `{alert.name}` | {alert.lasts or 'at once'} | {'yes' if alert.played else 'no'} |"
+        f"| {alert.failure} | `{alert.name}` | {alert.lasts or 'at once'} | "
+        f"{' and '.join(f'`{name}`' for name in alert.with_it) or 'none'} |"
         for alert in ALERTS
     ]
-    table = ["| failure | alert that fires, and no other | after | real run |", "|---|---|---|---|", *rows]
+    table = ["| failure | alert that fires | after | with it in a real run |", "|---|---|---|---|", *rows]
     return "\n".join([BEGIN, "", "```yaml alerts.yaml", rules_text() + "```", "", *table, "", END])
 
 

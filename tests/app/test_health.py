@@ -28,12 +28,14 @@ from unerring.app.parts import Parts
 from unerring.app.place import place_of
 from unerring.app.status import RunStatus, prometheus
 from unerring.dashboard import render_status
-from unerring.log import EventLog, LogWriter, Syncs, disk_syncs
-from unerring.model import Histogram, Stamp, schema_of
+from unerring.log import EventLog, LogWriter, Syncs, disk_syncs, private_folder, write_private
+from unerring.model import Histogram, Stamp, protect_json, schema_of
 from unerring.processes import Request
-from unerring.runtime import HttpService, Reports, note, own_number, timeline
+from unerring.runtime import HttpService, Places, Reports, note, own_number, timeline
 from unerring.runtime.services.clients import ServiceCarrier
 from unerring.runtime.timeline import What
+
+NODES = ["n0", "n1", "n2"]
 
 
 @pytest.fixture
@@ -110,9 +112,9 @@ def test_which_service_fails_by_name_and_address(data: Path) -> None:
     assert problems(data) == {}, "another node has had an answer since"
 
 
-def write_node(data: Path, name: str, services: list[dict[str, Any]]) -> None:
+def write_node(data: Path, name: str, services: list[dict[str, Any]], **more: Any) -> None:
     folder = data / "processes"
-    fields = {"disk": msgspec.to_builtins(Syncs().look()), "services": services}
+    fields = {"disk": msgspec.to_builtins(Syncs().look()), "services": services, **more}
     note(folder / "status" / f"{name}.json", name, fields)
 
 
@@ -229,6 +231,34 @@ def test_the_dead_process_is_the_first_problem(data: Path) -> None:
     told = RunStatus(data).look()["health"]["problems"]
     assert [(one["kind"], one["name"]) for one in told] == [("process", "n0")]
     assert abs(told[0]["since_us"] - time.time_ns() // 1000) < 600_000_000
+
+
+def test_a_process_node_that_takes_no_part_yet_is_no_running_one(data: Path) -> None:
+    nodes, now_us = data / "processes", time.time_ns() // 1000
+    private_folder(nodes)
+    write_private(nodes / "nodes.json", protect_json(Places(["tests.app.tree_app:app"], dict.fromkeys(NODES, 7300))))
+    for name in NODES[:2]:
+        own_number(nodes, name)
+    why = "n1/processes does not know what it promised: it takes part as soon as n2/processes told it"
+    write_node(data, "n0", [])
+    write_node(data, "n1", [], absent=why, absent_us=now_us - 1_000_000)
+    document = RunStatus(data).look()
+    assert [(one["name"], one["state"]) for one in document["processes"]["nodes"]] == [
+        ("n0", "running"),
+        ("n1", "joining"),
+        ("n2", "elsewhere"),
+    ]
+    assert document["run"]["alive"] == 2
+    assert problems(data) == {}, "a moment at the start"
+    assert "1 of 2 nodes run, 1 join" in screen(data)
+    exported = prometheus_of(data)
+    assert 'unerring_process_up{process="n1"} 1' in exported
+    assert 'process="n2"' not in exported, "its own host tells of it"
+    write_node(data, "n1", [], absent=why, absent_us=now_us - 40_000_000)
+    assert problems(data) == {"process n1": f"n1 takes no part yet: {why}"}
+    write_node(data, "n1", [], absent="", absent_us=0)
+    assert problems(data) == {}
+    assert "2 of 2 nodes run" in screen(data)
 
 
 def test_how_late_situations_are_from_publishing_and_from_the_log(tmp_path: Path) -> None:

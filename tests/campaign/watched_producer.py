@@ -6,6 +6,7 @@ import queue
 import sys
 import threading
 import time
+from collections import deque
 from typing import Any
 
 from tests.campaign import watched_app
@@ -13,23 +14,23 @@ from unerring import ProducerConfig, Publisher
 
 HELD_US = 40_000_000
 BURST, LOSE, KEPT = 6_000, 8, 3
-FLOOD_S = 20.0
+FLOOD, EVERY_S = 300, 0.1
 
 
 class Producer:
     """What it is told is one word. `late`: events take `HELD_US` from now on, as over a line that takes so long;
-    `soon`: no longer. `bad`: the next one does not fit. `burst`: many events at once. `flood`: events that no rule
-    wants, as many as it can for a while. `lose`: it starts again, and keeps too few of its events for those who come
-    later."""
+    `soon`: no longer. `bad`: the next one does not fit. `burst`: many events at once. `flood`: thousands a second,
+    of which no rule makes anything, until `ebb`. `lose`: it starts again, and keeps too few of its events for those who
+    come later."""
 
     def __init__(self, url: str, name: str) -> None:
         self.url, self.kind = url, getattr(watched_app, name)
         self.quick = name == "Lamp"
         self.value = 90 if name == "Reading" else 1
         self.told: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self.held: list[tuple[Any, int]] = []
+        self.held: deque[tuple[Any, int]] = deque()
         self.number = 0
-        self.late = self.bad = False
+        self.late = self.bad = self.floods = False
 
     def publisher(self, config: ProducerConfig | None = None) -> Publisher[Any]:
         made = Publisher(self.url, self.kind, watermark_every_us=None if self.quick else 50_000, config=config)
@@ -40,8 +41,10 @@ class Producer:
         out = self.publisher()
         while True:
             try:
-                what = self.told.get(timeout=1 if self.quick else 3)
+                what = self.told.get(timeout=EVERY_S if self.floods else 1 if self.quick else 3)
             except queue.Empty:
+                if self.floods:
+                    self.burst(out, FLOOD, 0)
                 self.publish(out)
                 continue
             match what:
@@ -53,10 +56,8 @@ class Producer:
                     self.bad = True
                 case "burst":
                     self.burst(out, BURST, 1)
-                case "flood":
-                    ends_s = time.monotonic() + FLOOD_S
-                    while time.monotonic() < ends_s:
-                        self.burst(out, 500, 0)
+                case "flood" | "ebb":
+                    self.floods = what == "flood"
                 case "lose":
                     out.close()
                     out = self.publisher(ProducerConfig(buffer_count_max=KEPT))
@@ -65,12 +66,12 @@ class Producer:
     def publish(self, out: Publisher[Any]) -> None:
         self.number += 1
         event = self.kind(f"press-{self.number}", "no number" if self.bad else self.value)
-        self.held.append((event, time.time_ns() // 1000))
+        now_us = time.time_ns() // 1000
+        self.held.append((event, now_us))
         self.bad = False
-        if not self.late or self.held[-1][1] - self.held[0][1] > HELD_US:
-            for event, at_us in self.held:
-                out.publish(event, at=at_us)
-            self.held.clear()
+        while self.held and (not self.late or now_us - self.held[0][1] > HELD_US):
+            event, at_us = self.held.popleft()
+            out.publish(event, at=at_us)
 
     def burst(self, out: Publisher[Any], count: int, value: int) -> None:
         out.publish_many(

@@ -40,7 +40,8 @@ from unerring.app.status.streams import Streams
 from unerring.app.status.timeline import RunTimeline
 from unerring.app.status.tree import tree_of
 from unerring.app.verdicts import verdict_in
-from unerring.model import SECOND_US, LogError, UnerringError
+from unerring.correlation import node_of
+from unerring.model import SECOND_US, TIME_MAX, TIME_MIN, LogError, UnerringError
 from unerring.runtime import cluster as clusters, status as live_status, without_secrets
 
 if TYPE_CHECKING:
@@ -108,11 +109,13 @@ class RunStatus:
         streams = self.streams.look()
         live = self._live()
         tree = self._tree()
+        known = self._inputs(tree, streams)
+        behind_log(live["processes"], tree, known)
         document: dict[str, Any] = {
             "tree": tree,
             "live": live,
             "parts": parts_in(self.place.scratch),
-            "spark": self.levels.look(live["processes"], self._inputs(tree, streams)),
+            "spark": self.levels.look(live["processes"], known),
             "streams": streams,
             "inputs": self._waits(tree),
             "situations": self.streams.situations(now_us),
@@ -170,7 +173,7 @@ class RunStatus:
     def _alive(document: dict[str, Any]) -> list[dict[str, Any]]:
         """The processes that are there."""
         alive = [process for process in document["live"]["processes"] if process["state"] not in ("dead", "silent")]
-        alive += [process for process in document["processes"]["nodes"] if process["state"] == "running"]
+        alive += [process for process in document["processes"]["nodes"] if process["state"] in ("running", "joining")]
         return alive + [
             process
             for process in document["spark"]["drivers"]
@@ -236,3 +239,15 @@ class RunStatus:
             "accounts": accounts,
             "waits": list(msgspec.to_builtins(written.waits)),
         }
+
+
+def behind_log(processes: list[dict[str, Any]], tree: dict[str, Any], known: dict[str, int]) -> None:
+    """A replica whose rule is too slow takes no more from its sources, and they no more from the log: how far it is
+    behind, the log says."""
+    rules = [(node["runs_on"], known[node["name"]]) for node in tree["nodes"] if node["name"] in known]
+    for process in processes:
+        node = process.get("shard_of") or node_of(process["name"])
+        reached = [through_us for host, through_us in rules if host == node]
+        through_us = process.get("through", TIME_MIN)
+        if reached and process.get("inputs") and TIME_MIN < through_us < TIME_MAX:
+            process["lag_s"] = max(process["lag_s"], (min(reached) - through_us) / SECOND_US)

@@ -21,6 +21,8 @@ from unerring.runtime import ServiceSeen, node_statuses
 SLOW_S: Final = 0.1
 """A disk half of whose syncs take longer is slow: every acknowledgement waits for one."""
 HANGS_S: Final = 2.0
+JOINS_S: Final = 5.0
+"""A process node that has no part in anything for that long lacks others that could tell it what it promised."""
 FAILS_S: Final = 1.0
 """A service that failed once and answered again at once is nobody's business."""
 
@@ -69,6 +71,7 @@ class Health:
             silent = [(node.name, node.silent_s) for node in nodes if node.silent_s > NODE_SILENT_S]
             problems += [
                 *_down(document),
+                *_joining(document["processes"]["nodes"], now_us),
                 *_failing(services, now_us),
                 *_slow(disks, silent, now_us),
                 *([] if waits_for is None else _waited_for(waits_for, document["inputs"], now_us)),
@@ -117,6 +120,12 @@ def _down(document: dict[str, Any]) -> Iterator[Problem]:
             )
             says = f"{one['name']} is {one['state']}; its supervisor starts it again"
             yield Problem("process", one["name"], says, died_us)
+
+
+def _joining(nodes: list[dict[str, Any]], now_us: int) -> Iterator[Problem]:
+    for one in nodes:
+        if one["state"] == "joining" and now_us - one["since_us"] >= JOINS_S * SECOND_US:
+            yield Problem("process", one["name"], f"{one['name']} takes no part yet: {one['why']}", one["since_us"])
 
 
 def _failing(services: list[ServiceSeen], now_us: int) -> Iterator[Problem]:

@@ -10,11 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from unerring.app.listed import counted, furthest, having, latest_first, one_page, summed
 from unerring.app.process_audit import states_in
-from unerring.model import CallerError, LogError, NetworkError, ProcessError, UnerringError, verified_json
+from unerring.model import UNDECODABLE, CallerError, LogError, NetworkError, ProcessError, UnerringError, verified_json
 from unerring.processes import State, history_of, status_of
 from unerring.runtime import (
     PAGE_MAX,
@@ -23,6 +21,7 @@ from unerring.runtime import (
     Command,
     Places,
     ask_node,
+    dotted,
     find,
     listens,
     node_sockets,
@@ -59,13 +58,25 @@ class Instances:
         return {"nodes": list(self.nodes()), "source": self._source, **self._counts}
 
     def nodes(self) -> Iterator[dict[str, Any]]:
-        silent_s = {node.name: node.silent_s for node in node_statuses(self.folder)}
+        """`joining`: it runs and takes no part yet, for the reason in `why`; `elsewhere`: on another host."""
+        told = {node.name: node for node in node_statuses(self.folder)}
         for name in self._names():
             process = find(self.folder, name)
             alive = process is not None or (self.folder / f"{name}{SUFFIX}") in self._answering
             pid = None if process is None else process.pid
-            state = "dead" if not alive else "silent" if silent_s.get(name, 0.0) > NODE_SILENT_S else "running"
-            yield {"name": name, "state": state, "pid": pid}
+            status = told.get(name)
+            row: dict[str, Any] = {"name": name, "state": "running", "pid": pid}
+            if not alive:
+                row["state"] = "dead" if self._was_here(name) else "elsewhere"
+            elif status is not None and status.silent_s > NODE_SILENT_S:
+                row["state"] = "silent"
+            elif status is not None and status.absent and pid in (None, status.pid):
+                row |= {"state": "joining", "why": status.absent, "since_us": status.absent_us}
+            yield row
+
+    def _was_here(self, name: str) -> bool:
+        """Nodes of other hosts have left nothing here."""
+        return (self.folder / "pids" / dotted(name)).exists() or (self.folder / f"{name}.db").exists()
 
     _answering: frozenset[Path] = frozenset()
 
@@ -195,7 +206,7 @@ def _copied_states(path: Path) -> list[tuple[State, bool]]:
             if (wal := path.with_name(f"{path.name}-wal")).exists():
                 shutil.copyfile(wal, copy.with_name(wal.name))
             return list(states_in(copy))
-        except (OSError, UnerringError, msgspec.DecodeError):
+        except (OSError, UnerringError, *UNDECODABLE):
             return []
 
 

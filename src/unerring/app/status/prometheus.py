@@ -200,7 +200,8 @@ def _inputs(inputs: dict[str, Any], rules: dict[str, list[str]]) -> Iterator[Sam
 
 def _processes(document: dict[str, Any]) -> Iterator[Sample]:
     alone = [driver for driver in document["spark"]["drivers"] if not driver["supervised"]]
-    for one in (*document["live"]["processes"], *alone, *document["processes"]["nodes"]):
+    nodes = [node for node in document["processes"]["nodes"] if node["state"] != "elsewhere"]
+    for one in (*document["live"]["processes"], *alone, *nodes):
         labels: dict[str, object] = {"process": one["name"]}
         up = one["state"] not in ("dead", "silent", "ended", "refused")
         yield "unerring_process_up", labels, up
