@@ -59,7 +59,11 @@ def test_each_mutation_breaks_its_own_promise(perfect: list[Row], data: st.DataO
     assert judged(perfect, without).counts == {FALSE_POSITIVE: 1}
     if at:
         swapped = [*perfect[: at - 1], perfect[at], perfect[at - 1], *perfect[at + 1 :]]
-        assert FALSE_ORDERING in judged(swapped, perfect).counts
+        [found] = [one for one in judged(swapped, perfect).findings if one.promise == FALSE_ORDERING]
+        early, late = ((row["time"], row["ordinal"]) for row in (perfect[at - 1], perfect[at]))
+        assert found.delivered is not None
+        assert tuple(found.delivered.stamp) == early
+        assert f"after {late}" in found.detail
 
 
 @settings(max_examples=25)
@@ -85,6 +89,20 @@ def test_a_row_in_a_segment_of_another_time_is_not_where_readers_look() -> None:
     found = judged([row], [])
     assert found.counts == {FALSE_POSITIVE: 1}
     assert "where its time does not belong" in found.findings[0].detail
+
+
+def test_a_stretch_has_its_end_and_not_its_beginning() -> None:
+    inside, outside = [1, 10_000], [0, 10_001]
+    rows = [{"time": time, "ordinal": 0, "k": 1, "v": 1.0} for time in sorted(inside + outside)]
+    stretch, times = compare(SCHEMA, [table(rows)], table([rows[1], rows[2]]), 0, 10_000)
+    assert (stretch.counts, times) == ({FALSE_POSITIVE: 2}, outside)
+
+
+def test_stretches_add_up_in_every_figure() -> None:
+    one = Stretch(1, 2, {FALSE_NEGATIVE: 3}, [], [1, 2], [3, 4], [5], 6)
+    other = Stretch(10, 20, {FALSE_NEGATIVE: 30, DUPLICATION: 1}, [], [10, 20], [], [50], 60)
+    one.add(other)
+    assert one == Stretch(11, 22, {FALSE_NEGATIVE: 33, DUPLICATION: 1}, [], [11, 22], [3, 4], [55], 66)
 
 
 def test_many_rows_are_compared_in_pieces_and_stretches_add_up() -> None:

@@ -10,28 +10,30 @@ import pytest
 from unerring.audit import Due, Effect, Violation, check_effects, effects
 from unerring.model import Stamp
 
-FAILED = 3
+FAILED, PARKED = 3, 4
+NAMED = [f"i{FAILED}"], [f"i{PARKED}"]
 
 
-def right(random: Random) -> tuple[list[Due], list[Effect], list[str], list[str]]:
-    """Situations that are sealed and acted on, one instance of which failed; some masters were replaced meanwhile."""
+def right(random: Random) -> tuple[list[Due], list[Effect], list[str]]:
+    """Situations that are sealed and acted on. One instance failed, one stopped after its first action; some masters
+    were replaced meanwhile."""
     dues, lines, at_us = list[Due](), list[Effect](), 0
     for n in range(random.randrange(5, 12)):
         at_us += random.randrange(5)
         stamp, instance, asked = Stamp(n // 2, n % 2), f"i{n}", {"v": random.randrange(100)}
         dues.append(Due(stamp, f"s {n}", instance, ("ship", "bill"), asked, at_us))
-        for action in ("ship", "bill"):
+        for action in ("ship",) if n == PARKED else ("ship", "bill"):
             at_us += random.randrange(3)
             done = Effect(at_us, stamp, instance, action, asked)
             undone = msgspec.structs.replace(done, undone=True)
             lines += [done, undone] * random.choice((0, 0, 1)) + [done] + ([undone] if n == FAILED else [])
-    return dues, lines, [due.instance for due in dues], [f"i{FAILED}"]
+    return dues, lines, [due.instance for due in dues]
 
 
 def changed(kind: str, random: Random) -> tuple[list[Violation], Due]:
     """What the checker says of a history with one thing wrong, and the situation that it is about."""
-    dues, lines, begun, failed = right(random)
-    at = random.choice([at for at, due in enumerate(dues) if at != FAILED])
+    dues, lines, begun = right(random)
+    at = random.choice([at for at, due in enumerate(dues) if at not in (FAILED, PARKED)])
     due = dues[at]
     own = [n for n, effect in enumerate(lines) if effect.instance == due.instance and not effect.undone]
     last = own[-1]
@@ -55,7 +57,11 @@ def changed(kind: str, random: Random) -> tuple[list[Violation], Due]:
     elif kind == "failed with an effect":
         at, due = FAILED, dues[FAILED]
         lines = [effect for effect in lines if effect.instance != due.instance or not effect.undone]
-    return check_effects(dues, lines, begun, failed, finished=True), due
+    elif kind == "parked, and twice":
+        at, due = PARKED, dues[PARKED]
+        last = max(n for n, effect in enumerate(lines) if effect.instance == due.instance)
+        lines.insert(last, lines[last])
+    return check_effects(dues, lines, begun, *NAMED, finished=True), due
 
 
 KINDS = {
@@ -68,6 +74,7 @@ KINDS = {
     "lost": (effects.ONCE_EACH, "nobody knows"),
     "undone": (effects.ONCE_EACH, "0 times"),
     "failed with an effect": (effects.ONCE_EACH, "times"),
+    "parked, and twice": (effects.ONCE_EACH, "2 times"),
 }
 
 
@@ -84,8 +91,8 @@ def test_one_thing_wrong_is_named_with_its_place(kind: str) -> None:
 
 def test_a_right_history_passes() -> None:
     for seed in range(200):
-        dues, lines, begun, failed = right(Random(seed))
-        assert check_effects(dues, lines, begun, failed, finished=True) == []
+        dues, lines, begun = right(Random(seed))
+        assert check_effects(dues, lines, begun, *NAMED, finished=True) == []
         assert check_effects(dues, lines[: len(lines) // 2], finished=False) == []
 
 

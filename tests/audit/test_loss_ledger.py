@@ -52,6 +52,7 @@ def test_pending_is_allowed_only_while_faults_last() -> None:
     told = TOLD[:5]
     claims = [CLAIMS[0], Claim(7, 2, 1, 1, 1, 0)]
     assert promises(told, claims, finished=False) == []
+    assert check_channel("c", PUBLISHED, told, claims) == [], "nobody said that they were over"
     assert promises(told, claims) == [loss_ledger.COMPLETE]
 
 

@@ -439,7 +439,7 @@ def whole_line(random: Random) -> Tried:
 
 def whole_effects(random: Random) -> Tried:
     """From what was published to what services did."""
-    right = check_effects(*test_effects.right(random), finished=True)
+    right = check_effects(*test_effects.right(random), *test_effects.NAMED, finished=True)
     kind = random.choice(list(test_effects.KINDS))
     promise, words = test_effects.KINDS[kind]
     violations, _ = test_effects.changed(kind, random)

@@ -30,10 +30,13 @@ def test_they_hold_for_durable_replicas_for_engines_on_their_own_time_and_at_bot
     assert outcome.violations == (), outcome.violations
 
 
-@pytest.mark.parametrize("seed", [130000022, 130000074, 210003171])
+@pytest.mark.parametrize("seed", [130000022, 130000074, 210003171, 622000104, 622000306, 623000050])
 def test_rules_change_while_it_runs(seed: int) -> None:
     """22: a replica lost before it entered. 74: the only caught-up replica of a new node was lost for good, before the
-    time was agreed on, and its peer waited for its state. 3171: a rule that went took its rank with it."""
+    time was agreed on, and its peer waited for its state. 3171: a rule that went took its rank with it.
+    104: a source that was started again got an old record late, and let go what it had promised a joiner. 306: a
+    durable replica that was started again had older marks than it had told a joiner, and no room to get to them.
+    623000050: each answer made a joiner ask all others again."""
     outcome = run(find("correlation-upgrade"), seed)
     assert outcome.violations == (), outcome.violations
 
@@ -56,6 +59,31 @@ def test_shards_split_and_merge_while_it_runs(seed: int) -> None:
     nothing was whole since it had gone over."""
     outcome = run(find("correlation-shards"), seed)
     assert outcome.violations == (), outcome.violations
+
+
+@pytest.mark.parametrize("seed", [642000138, 642000251, 642000269, 849000020])
+def test_rules_change_while_hosts_are_lost(seed: int) -> None:
+    """138: all replicas of the application came back while a rule was added, from disks of before that. 251: a second
+    upgrade began when a rule that had come with the first one was behind its time. 269: a host was lost for good before
+    its new replicas had started, and the scenario started them all the same. 849000020: an upgrade waited for founding
+    replicas that were lost before they had come."""
+    outcome = run(find("correlation-hosts-upgrade"), seed)
+    assert outcome.violations == (), outcome.violations
+
+
+@pytest.mark.long
+def test_upgrades_over_hosts_reach_every_rare_state() -> None:
+    kind = find("correlation-hosts-upgrade")
+    reached: set[str] = set()
+    for seed in (642000138, 642000251, 642000269, 849000020, 642000238, 642000110, 642000201):
+        reached |= set(run(kind, seed).reached)
+    assert set(kind.must_reach) <= reached
+
+
+@pytest.mark.parametrize("name", find("correlation-hosts-upgrade").mutants)
+def test_an_upgrade_over_hosts_that_breaks_a_rule_is_caught(name: str) -> None:
+    broken = find("correlation-hosts-upgrade", name)
+    assert any(run(broken, seed).violations for seed in range(642000100, 642000104)), f"{name} was not caught"
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,11 @@ def _number(path: Path | Kept) -> bool:
     return True
 
 
+def _line(path: Path | Kept) -> bool:
+    verified_line(path.read_bytes(), str(path))
+    return True
+
+
 def _named_by_digest(path: Path | Kept) -> bool:
     size = len(path.stem) // 2
     if hashlib.blake2b(path.read_bytes(), digest_size=max(1, min(size, 64))).hexdigest() != path.stem:
@@ -163,6 +168,7 @@ KINDS: Final[tuple[tuple[str, tuple[str, ...], Check], ...]] = (
     ),
     ("timeline and micro-batches", ("*.jsonl", "*/*.jsonl"), _lines),
     ("process numbers", ("pids/*", "*/pids/*"), _number),
+    ("starts of processes", ("started/*", "*/started/*"), _line),
     ("learned costs", ("costs/*.json", "*/costs/*.json"), _named_by_digest),
     ("databases of nodes", ("*.db", "*/*.db"), _database),
 )

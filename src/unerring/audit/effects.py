@@ -60,11 +60,13 @@ def check_effects(
     effects: Sequence[Effect],
     begun: Collection[str] = (),
     failed: Collection[str] = (),
+    parked: Collection[str] = (),
     *,
     finished: bool = False,
 ) -> list[Violation]:
     """[] if every effect has its situation and, once all is over (`finished`), every situation its effects. `begun`:
-    the instances that are known, `failed`: those of them that were undone. Effects are in the order of time."""
+    the instances that are known, `failed`: those of them that were undone, `parked`: those that can neither go on nor
+    be undone, which have each effect at most once. Effects are in the order of time."""
     by_stamp = {due.stamp: due for due in dues}
     done = [effect for effect in effects if not effect.undone]
     violations = [
@@ -74,7 +76,7 @@ def check_effects(
         *_limited(_asked_otherwise(by_stamp, done)),
     ]
     if finished:
-        violations += _limited(_not_once(dues, effects, begun, failed))
+        violations += _limited(_not_once(dues, effects, begun, failed, parked))
     return violations
 
 
@@ -109,18 +111,22 @@ def _asked_otherwise(dues: Mapping[Stamp, Due], done: Iterable[Effect]) -> Itera
 
 
 def _not_once(
-    dues: Iterable[Due], effects: Iterable[Effect], begun: Collection[str], failed: Collection[str]
+    dues: Iterable[Due],
+    effects: Iterable[Effect],
+    begun: Collection[str],
+    failed: Collection[str],
+    parked: Collection[str],
 ) -> Iterable[Violation]:
     lines: dict[tuple[Stamp, str], list[Effect]] = {}
     for effect in effects:
         lines.setdefault((effect.stamp, effect.action), []).append(effect)
     for due in dues:
-        wanted = 0 if due.instance in failed else 1
+        wanted = (0,) if due.instance in failed else (0, 1) if due.instance in parked else (1,)
         for action in due.actions:
             own = lines.get((due.stamp, action), [])
             counted = Counter(effect.undone for effect in own)
             had = counted[False] - counted[True]
-            if had != wanted:
+            if had not in wanted:
                 where = (f"{due.summary}: {action} has its effect {had} times", *map(str, own[:WITNESSES_MAX]))
                 yield Violation(ONCE_EACH, where if own else (*where, _end_of(due, begun)))
 

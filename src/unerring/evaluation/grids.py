@@ -17,7 +17,7 @@ from unerring.evaluation.channels import Channel, ChannelRun
 from unerring.evaluation.correlation import Factory, FactoryRun
 from unerring.evaluation.factory import STEPS
 from unerring.evaluation.processes import MASTERS, Execution, ProcessRun
-from unerring.model import CallerError
+from unerring.model import UNDECODABLE, CallerError
 
 Measurements = dict[str, float]
 Run = Any
@@ -66,7 +66,7 @@ class Experiment(msgspec.Struct, frozen=True):
     def decode(self, point: str) -> Run:
         try:
             return msgspec.json.decode(point, type=self.run)
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             raise CallerError(
                 f"{point} is not a point of {self.name}: {error}; it looks like {self.points()[0]}"
             ) from None

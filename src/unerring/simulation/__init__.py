@@ -29,7 +29,7 @@ A scenario builds a world of real machines, drives a workload, and ends with the
 - `world.subscribe(consumer, producer, spec)` registers who gets the producer's `Broadcast`s.
 - `world.draw` is the workload's randomness; `world.sometimes("two leaders at once")` counts rare states.
 - Faults: all of `faults.KINDS` (override `kinds`), within the budget that `limits` gives, until `faults_us`. Then they
-  all end, crashed nodes come back, and the run goes on until `settled`, at most for `calm_us`; then come `safety` and,
+  all end, crashed nodes come back, and the run goes on until `settled`, at most for `rest_us`; then come `safety` and,
   if that held, `liveness`.
 - A machine that raises, whatever it raises, ends the run as a violation: the production driver would end there too.
 """

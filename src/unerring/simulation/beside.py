@@ -22,6 +22,8 @@ from unerring.simulation.world import World
 
 LOOK_US: Final = 5 * MILLISECOND_US
 """So long after a node's start its program begins."""
+REQUEST_US: Final = 200
+"""The least time that a request to the store takes."""
 KILLED: Final = "a program ended between two requests"
 WENT_WRONG: Final = "a request to the store went wrong"
 
@@ -81,7 +83,7 @@ class Life:
     def request(self) -> None:
         """Before each request of the store."""
         self.between_requests = True
-        self.wait_us = 200 + self.random.randrange(self._slow_us)
+        self.wait_us = REQUEST_US + self.random.randrange(self._slow_us)
         self.program.wait_for_turn()
         self.between_requests = False
 

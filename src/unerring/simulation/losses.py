@@ -62,7 +62,7 @@ class Losses:
             if any(name not in members and world.nodes[name].machine is not None for name in names):
                 continue
             if any(member.standing is Standing.CAUGHT_UP for member in members.values()):
-                name = f"{node.name}/{1 + max(int(name.rpartition('/')[2]) for name in names)}"
+                name = f"{node.name}/{1 + max(node.f, *(int(name.rpartition('/')[2]) for name in names))}"
                 self._started.add(name)
                 add(node, name)
 

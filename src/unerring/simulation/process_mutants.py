@@ -19,6 +19,7 @@ from unerring.processes import (
     Context,
     Election,
     Execution,
+    Graph,
     Group,
     GroupLog,
     Inbox,
@@ -367,6 +368,30 @@ class MakesASentStateAnew(Replica):
         if self.acceptor.accepted is not None:
             self.acceptor.accepted = msgspec.structs.replace(self.acceptor.accepted, ahead=False)
         return super().may_show
+
+
+class _WritesFirst(Master):
+    def may_come_first(self, graph: Graph, group: Group) -> bool:
+        return bool(group.vertices)
+
+
+class WritesBeforeItStarts(Replica):
+    """Executes the first group before anybody has heard of the instance, writes too."""
+
+    master_part = _WritesFirst
+
+
+class _AsksOn(Election):
+    def ask_again(self, now: int) -> None:
+        if self.votes is None and self._acceptor.voted_for == self._context.me:
+            self.votes = {self._context.me: self.vote()}
+        super().ask_again(now)
+
+
+class AsksForItsViewAgain(Replica):
+    """Asks for the view again that it had asked for before a restart, although its state may have been sent."""
+
+    election_part = _AsksOn
 
 
 class _KnownStepsOnly(Recovery):

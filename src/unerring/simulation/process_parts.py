@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -12,6 +12,12 @@ from unerring.model import MILLISECOND_US, Effects, Entropy, Persist, Send, SetT
 from unerring.processes import CANCEL, Answer, Mail, Post, Publish, Reply, Request, Start, Started, Stored
 
 GARBAGE: Final = "garbage"
+LATER: Final = 20
+"""How many times longer a late request takes."""
+OFFER_US: Final = 50 * MILLISECOND_US
+"""How often a client repeats a start, and a partner broadcasts what is not stored yet."""
+LOST_ON_THE_WAY: Final = 0.5
+"""The share of such broadcasts that is lost."""
 
 
 class Temper(msgspec.Struct, frozen=True):
@@ -76,7 +82,7 @@ class SimService:
         self._number += 1
         name = f"work {self._number}"
         self.waiting[name] = (sender, message)
-        slow = 20 if self.entropy.random() < self.temper.late else 1
+        slow = LATER if self.entropy.random() < self.temper.late else 1
         return [SetTimer(name, now + 1 + int(self.entropy.random() * self.temper.work_us_max * slow))]
 
     def timer(self, name: str, now: int) -> Effects:
@@ -188,15 +194,15 @@ class Client:
         """The highest incarnation of each node that anybody spoke of."""
 
     def start(self, now: int) -> Effects:
-        return [SetTimer("again", now + 50 * MILLISECOND_US)]
+        return [SetTimer("again", now + OFFER_US)]
 
     def timer(self, name: str, now: int) -> Effects:
-        effects: Effects = [SetTimer("again", now + 50 * MILLISECOND_US)]
+        effects: Effects = [SetTimer("again", now + OFFER_US)]
         for start in self.starts.values():
             effects.append(Send(self.nodes[int(self.entropy.random() * len(self.nodes))], start))
         for post, stored in self.posts.values():
-            # A partner broadcasts; here half of that is lost on the way, each time.
-            effects += [Send(node, post) for node in self.nodes if node not in stored and self.entropy.random() < 0.5]
+            away = [node for node in self.nodes if node not in stored]
+            effects += [Send(node, post) for node in away if self.entropy.random() < 1 - LOST_ON_THE_WAY]
         return effects
 
     def handle(self, sender: str, message: Any, now: int) -> Effects:
@@ -231,3 +237,12 @@ class Client:
         """A message for whoever waits for its key, to all nodes. With 2f+1 of them, all but f are f+1."""
         self.posts[message.id] = (message, {})
         return []
+
+
+def numbered(instance: str, channels: Sequence[str]) -> list[tuple[str, str]]:
+    """A message id for each receive of a channel."""
+    ids = []
+    for at, channel in enumerate(channels):
+        before = channels[:at].count(channel)
+        ids.append((f"{instance}-{channel}" + (f"-{before}" if before else ""), channel))
+    return ids

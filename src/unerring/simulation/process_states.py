@@ -1,4 +1,5 @@
-"""What the replicas of a process node are doing, in words: the states in which faults are counted and sought."""
+"""What the replicas of a process node are doing, in words: the states in which faults are counted and sought. And the
+messages at which they are aimed."""
 
 from __future__ import annotations
 
@@ -19,6 +20,13 @@ SWEEPING: Final = "a survivor cancels for another"
 PROCESS_STATES: Final = MappingProxyType(
     dict.fromkeys((CANDIDATE, MASTER, REPLICATING, NAMING, BACKUP, COMPENSATING, SWEEPING), ANY)
 )
+MOMENTS: Final = (
+    *("Start", "Replicate", "Ack", "Name", "Named", "RequestView", "Vote", "Reject", "Request", "Reply", "Fetch"),
+    *("Decided", "Clean", "Settled", "Post", "Stored", "MailBag", "AskMail"),
+    *("Name", "Request", "Replicate"),
+)
+"""Messages at which faults are aimed: all of the protocol but heartbeats, which come all the time. Twice: those that
+begin something elsewhere."""
 
 
 def process_states(replicas: Iterable[Replica]) -> Collection[str]:

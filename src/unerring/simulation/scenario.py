@@ -54,7 +54,8 @@ class Outcome(msgspec.Struct, frozen=True):
     pairs: dict[str, int] = {}
     """How often each kind of fault struck in each state of a machine."""
     rested: float = 0.0
-    """The share of `calm_us` after which everything was at rest; 1 if it never was."""
+    """The share of the time that a run has after the faults which it took until everything was at rest, or of the time
+    that it may be without a step forward; 1 if it came to an end."""
 
 
 class Scenario(ABC):
@@ -66,7 +67,7 @@ class Scenario(ABC):
     faults_us: int = 20 * SECOND_US
     """Faults happen until then."""
     calm_us: int = 60 * SECOND_US
-    """The longest time after the faults in which everything must come to rest."""
+    """The longest time after the faults that any run has, whatever `rest_us` says."""
     kinds: Sequence[type[Fault]] = KINDS
     must_reach: tuple[str, ...] = ()
     """The "sometimes" that a sweep of many seeds has to reach."""
@@ -95,15 +96,28 @@ class Scenario(ABC):
         return ()
 
     def settled(self, world: World) -> bool:
-        """Whether, in the calm, everything is done, so that the run may end before `calm_us`."""
+        """Whether, in the calm, everything is done, so that the run may end before its time."""
         return False
+
+    def rest_us(self, world: World) -> int:
+        """The time after the faults in which everything must come to rest. Asked again and again, because a workload
+        may go on in the calm."""
+        return self.calm_us
+
+    def silence_us(self, world: World) -> int:
+        """The longest time within it that may pass without a step forward."""
+        return self.calm_us
+
+    def progress(self, world: World) -> object:
+        """What changes with every step forward. Whoever says nothing has all the time."""
+        return None
 
     @abstractmethod
     def safety(self, world: World) -> Iterable[Violation]:
         """Violations of what must hold at every moment, from the history."""
 
     def liveness(self, world: World) -> Iterable[Violation]:
-        """Violations of what must have happened once the faults were over for `calm_us`."""
+        """Violations of what must have happened once the faults were over for as long as the run had."""
         return ()
 
 
@@ -234,7 +248,7 @@ def run(
 
 
 def _play(played: Scenario, world: World, schedule: Sequence[Fault] | None, favour: str = "") -> float:
-    """Up to where everything rests; the share of the calm that it took."""
+    """Up to where everything rests, or must have come to rest; see `Outcome.rested`."""
     played.build(world)
     world.states = lambda name: played.states(world, name)
     inject(world, _schedule(played, world, favour) if schedule is None else schedule)
@@ -242,12 +256,25 @@ def _play(played: Scenario, world: World, schedule: Sequence[Fault] | None, favo
     if world.broken:
         return 0.0
     world.at(world.now_us, lambda: calm(world))
-    began_us, end_us = world.now_us, world.now_us + played.calm_us
-    while world.now_us < end_us and not world.broken:
+    rested = _come_to_rest(played, world)
+    return 0.0 if type(played).settled is Scenario.settled else rested  # nothing says when it rests
+
+
+def _come_to_rest(played: Scenario, world: World) -> float:
+    began_us = moved_us = world.now_us
+    place = played.progress(world)
+    share = 0.0
+    end_us = began_us + played.calm_us
+    while share < 1.0 and world.now_us < end_us and not world.broken:
         world.run_until(min(world.now_us + _SETTLE_STEP_US, end_us))
+        before, place = place, played.progress(world)
+        still_us, moved_us = world.now_us - moved_us, moved_us if place == before else world.now_us
+        rest_us = max(1, min(played.rest_us(world), played.calm_us))
+        silence_us = max(1, min(played.silence_us(world), rest_us))
+        share = max(share, still_us / silence_us, (world.now_us - began_us) / rest_us)
         if played.settled(world):
-            return (world.now_us - began_us) / played.calm_us
-    return 0.0 if type(played).settled is Scenario.settled else 1.0  # nothing says when it rests
+            return min(share, 1.0)
+    return 1.0
 
 
 def _judge(played: Scenario, world: World) -> tuple[str, tuple[Violation, ...]]:

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from unerring.model import CallerError, ConfigError
+from unerring.model import UNDECODABLE, CallerError, ConfigError
 from unerring.simulation.faults import AnyFault, Fault
 from unerring.simulation.scenario import Outcome, Scenario, run, schedule_of
 
@@ -64,6 +64,6 @@ def decode_schedule(data: bytes) -> tuple[Fault, ...]:
         if line.strip():
             try:
                 schedule.append(decoder.decode(line))
-            except msgspec.DecodeError as error:
+            except UNDECODABLE as error:
                 raise ConfigError(f"line {number} of the schedule is not a fault: {error}") from None
     return tuple(schedule)

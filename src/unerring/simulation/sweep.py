@@ -41,7 +41,7 @@ class Tally(msgspec.Struct):
     reached: dict[str, int] = msgspec.field(default_factory=dict)
     """The number of seeds in which each "sometimes" was reached."""
     rested: float = 0.0
-    """The greatest share of the calm that a seed took to come to rest."""
+    """The greatest share of its time that a seed took to come to rest."""
 
     def count(self, outcome: Outcome) -> None:
         self.seeds += 1

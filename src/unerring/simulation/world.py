@@ -10,7 +10,7 @@ from heapq import heappush
 from random import Random
 from typing import Any, Final
 
-from unerring.model import SECOND_US, Address, ConfigError, Connected, Disconnected, Effects, invariant
+from unerring.model import SECOND_US, Address, ConfigError, Connected, Disconnected, Effects, Vanished, invariant
 from unerring.simulation.disk import DiskSpec
 from unerring.simulation.engine import Engine
 from unerring.simulation.network import Link, LinkSpec
@@ -46,6 +46,8 @@ class World(Engine):
         """The budget of lost disks: whether this node may lose its own now."""
         self.word_us_max: int | None = None
         """Set: within so long a machine has its driver's word that a connection ended, and that there is a new one."""
+        self.knocks = False
+        """Set: and that nobody is there any more."""
         self._words = Random(f"words {seed}")
         self._disk = disk or DiskSpec()
 
@@ -64,7 +66,7 @@ class World(Engine):
             raise ConfigError(f"the world has a node {name!r} already; give every node its own name")
         self.nodes[name] = Node(name, factory, disk or self._disk, on_deliver)
         if start_us is not None:
-            self.at(start_us, lambda: self.start(name))
+            self.at(start_us, lambda: self._start_new(name))
 
     def link(self, one: Address, other: Address, spec: LinkSpec) -> None:
         """How direct messages between two nodes travel, both ways; before the first is sent."""
@@ -130,6 +132,11 @@ class World(Engine):
 
     # ---- faults of nodes ---------------------------------------------------------------------------------------
 
+    def _start_new(self, name: Address) -> None:
+        """Unless its host was lost before."""
+        if name not in self.gone:
+            self.start(name)
+
     def start(self, name: Address) -> None:
         """Start a node that does not run, from what its disk holds, on a clock that began anew."""
         node = self._node(name)
@@ -166,8 +173,10 @@ class World(Engine):
             delay_us = self._word(link.sender, Disconnected(peer.name, "the connection was reset"))
             if peer.state < State.DOWN:
                 self._word(link.sender, Connected(peer.name, peer.incarnation), delay_us)
+            elif self.knocks:
+                self._word(link.sender, Vanished(peer.name), delay_us)
 
-    def _word(self, name: Address, word: Connected | Disconnected, delay_us: int = 0) -> int:
+    def _word(self, name: Address, word: Connected | Disconnected | Vanished, delay_us: int = 0) -> int:
         """Let a driver report it; the delay until then."""
         if self.word_us_max is not None:
             delay_us += self._words.randrange(self.word_us_max)

@@ -51,6 +51,7 @@ from unerring.simulation.channel_mutants import (
 from unerring.simulation.network import LinkSpec
 from unerring.simulation.pairs import ANY
 from unerring.simulation.scenario import Scenario, mutant, scenario
+from unerring.simulation.tiny import tiny
 from unerring.simulation.world import World
 
 
@@ -152,7 +153,7 @@ class Channels(Scenario):
         datagram = draw.random() < 0.7
         lossy = draw.choice((0.0, 0.01, 0.1)) if datagram else 0.0
         spec = LinkSpec(datagram=datagram, loss=lossy, duplication=lossy / 2)
-        self.producer_config = ProducerConfig(
+        producer_config = ProducerConfig(
             durable=draw.random() < 0.3,
             merge_consumers_min=2,
             repair_bytes_per_s=draw.choice((50_000, 1 << 25)),
@@ -161,6 +162,7 @@ class Channels(Scenario):
             heartbeat_pause_us_max=draw.choice((50, 1000)) * MILLISECOND_US,
             epoch_ahead_us_max=200 * MILLISECOND_US,
         )
+        self.producer_config = tiny(world.seed, producer_config)
         self._draw_peers(world)
         self.coarse_us = Random(f"ties {world.seed}").choice((1, 400_000, 4_000_000))
         producers = [f"producer{n}" for n in range(draw.randint(1, 2))]
@@ -216,7 +218,7 @@ class Channels(Scenario):
             peer_silence_us=SECOND_US,
             epoch_ahead_us_max=200 * MILLISECOND_US,
         )
-        return Listener(name, config, draw.choice((0, 0, 100, 20_000)), recovers=draw.random() < 0.3)
+        return Listener(name, tiny(world.seed, config), draw.choice((0, 0, 100, 20_000)), recovers=draw.random() < 0.3)
 
     # --- producers
 

@@ -5,6 +5,7 @@ evictions, replicas lost for good and replaced. They fail by a budget that count
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from random import Random
 from types import MappingProxyType
 from typing import Any
@@ -42,6 +43,7 @@ from unerring.simulation import (
     FailedSync,
     Fault,
     FullDisk,
+    Happened,
     Partition,
     Pause,
     Reset,
@@ -53,6 +55,8 @@ from unerring.simulation import (
     mutant,
     scenario,
 )
+from unerring.simulation.broken_parts import AcksWithoutDisk, BelievesInALeader
+from unerring.simulation.links_at_fault import late_at_some, resets
 from unerring.simulation.losses import LOOK_US, LOST, REPLACED, Losses, lacking
 from unerring.simulation.mixing import KeyedMixing, Mixing, after, formed, payload_of
 from unerring.simulation.node import State
@@ -67,7 +71,9 @@ from unerring.simulation.query_tree import (
     schema,
     tree,
 )
+from unerring.simulation.resting import Resting, levels, places, reached
 from unerring.simulation.standing import standing
+from unerring.simulation.tiny import is_tiny, tiny
 
 ENTERING = "a replica enters"
 JOINING = "a replica joins"
@@ -80,7 +86,7 @@ class Correlating(Scenario):
     """All faults within the budget; the five properties of Definition 1 at the top."""
 
     faults_us = 3 * SECOND_US
-    calm_us = 30 * SECOND_US
+    calm_us = 600 * SECOND_US
     must_reach: tuple[str, ...] = (
         "two leaders at once",
         "f failed at every node at once",
@@ -123,6 +129,13 @@ class Correlating(Scenario):
     windows: tuple[int, ...] = (2, 5, 20, 100)
     """How many events a receiver may have under way to it."""
     pauses_ms: tuple[int, ...] = (2, 5, 15)
+    waits_us = 0
+    """How long what the scenario plays itself may take: stores, engines, supervisors."""
+    room_us = 0
+    """How much later a receiver has room again because of it."""
+    rounds = 1
+    """How often all levels of the tree have to join, one after the other."""
+    failing_ms: tuple[int, ...] = (50, 100, 300, 1000)
     _counted = 0
     """How many nodes are told apart in `_by_node`."""
 
@@ -130,7 +143,8 @@ class Correlating(Scenario):
 
     def build(self, world: World) -> None:
         draw = world.draw
-        self.publishing_us = self.faults_us * draw.randrange(10, 100) // 100
+        slow = 4 if is_tiny(world.seed) else 1  # what waits for room all the time takes long
+        self.publishing_us = self.faults_us * draw.randrange(10, 100) // 100 // slow
         self.f = {name: draw.choice((1, 1, 2)) for name in OUTPUTS} | self._f_of_ends(world)
         self.shards = draw_shards(world.seed, self.shards_share, self.whole)
         self.perfect = self._tree()
@@ -148,7 +162,9 @@ class Correlating(Scenario):
             process_events_max=Random(f"steps {world.seed}").choice((1, 4, 1000)),
             ask_us=Random(f"asks {world.seed}").choice((0, 0, 5, 50)) * MILLISECOND_US,
         )
-        self.config = self.losses.applied(config)
+        self.config = tiny(world.seed, self.losses.applied(config))
+        phases = self.rounds * levels(self.topology)
+        self.resting = Resting(self.config, phases, self.durable, self.waits_us, self.room_us)
         self.published: dict[str, list[Event]] = {name: [] for name in ("a", "b", "c")}
         self.failures = Random(f"failures {world.seed}")
         self.forms = Random(f"forms {world.seed}")
@@ -187,19 +203,26 @@ class Correlating(Scenario):
         return {}
 
     def _add(self, world: World, node: NodeSpec, name: str, start_us: int = 0) -> None:
-        world.add(name, self._factory(node, name), start_us=start_us)
+        world.add(name, self._factory(node, name), partial(self._deliver, world, node, name), start_us=start_us)
+
+    def _deliver(self, world: World, node: NodeSpec, name: str, what: Any) -> None:
+        """What a machine has for its driver."""
+
+    def _nodes_of(self, name: str) -> Topology:
+        """The nodes that a process starts with."""
+        return self.topology
 
     def _membership(self, records: Mapping[str, bytes], entropy: Entropy, now: int) -> Membership:
-        return self.membership(records, self.topology, self.config, entropy)
+        return self.membership(records, self._nodes_of(MEMBERSHIP), self.config, entropy)
 
     def _factory(self, node: NodeSpec, name: str) -> Any:
         if node.role is Role.SOURCE:
             return lambda records, entropy, now: self._source(records, name)
         if node.role is Role.APPLICATION:
-            return lambda records, entropy, now: self.application(records, name, self.topology, self.config)
+            return lambda records, entropy, now: self.application(records, name, self._nodes_of(name), self.config)
         return lambda records, entropy, now: self.replica(
             name,
-            self.topology,
+            self._nodes_of(name),
             self.config,
             lambda: self._engine(node),
             entropy,
@@ -218,9 +241,7 @@ class Correlating(Scenario):
         """Some nodes get one more replica while running."""
         for name, f in self.f.items():
             if world.draw.random() < 0.3:
-                at_us = world.draw.randrange(self.faults_us)
-                spare = f"{name}/{f + 1}"
-                self._add(world, self.topology.node(name), spare, at_us)
+                self._add(world, self.topology.node(name), f"{name}/{f + 1}", world.draw.randrange(self.faults_us))
 
     # ---- the workload ------------------------------------------------------------------------------------------
 
@@ -276,8 +297,7 @@ class Correlating(Scenario):
         if source.full:
             world.sometimes("a source refused for want of room")
             return
-        time = source.next_time(stream) + draw.randrange(20) if self.published[stream] else draw.randrange(20)
-        time = max(time, 0)
+        time = max(0, draw.randrange(20) + (source.next_time(stream) if self.published[stream] else 0))
         size = draw.randrange(2, 12) if draw.random() < 0.1 else 1
         events = self._drawn(stream, time, size, draw)
         self.published[stream] += events
@@ -301,32 +321,17 @@ class Correlating(Scenario):
             *draw_faults(draw, list(world.nodes), self.faults_us, gentle),
             *draw_faults(draw, alone, self.faults_us, (Crash, SlowDisk, FullDisk, FailedSync)),
         ]
-        if draw.random() < 0.5:  # Connections that break in quick succession: events lost in flight, gaps.
-            pause_us = draw.choice((20, 60, 200)) * MILLISECOND_US
-            at_us = 0
-            while (at_us := at_us + 1 + draw.randrange(2 * pause_us)) < self.faults_us:
-                drawn.append(Reset(at_us=at_us, node=draw.choice(list(world.nodes))))
+        if draw.random() < 0.5:
+            drawn += resets(draw, list(world.nodes), self.faults_us)
         if draw.random() < 0.5 or len(self.record_late) == 1:
             slower = draw.choice(self.record_late)
             drawn.append(Congestion(at_us=0, for_us=self.faults_us, node=MEMBERSHIP, slower=slower))
         if Random(f"late {world.seed}").random() < self.late_at_some:
-            drawn += self._late_at_some(world)
+            drawn += late_at_some(world, self.topology, self.faults_us)
         return sorted(drawn, key=lambda fault: fault.at_us)
 
-    def _late_at_some(self, world: World) -> Iterable[Fault]:
-        """Spells in which some nodes' replicas, all of each, hear late of changes that the others know at once."""
-        draw = Random(f"late at some {world.seed}")
-        at_us = 0
-        while at_us < self.faults_us:
-            for_us = draw.choice((100, 300, 1000)) * MILLISECOND_US
-            late = {node.name for node in self.topology.nodes if draw.random() < 0.4}
-            others = tuple(name for name in world.nodes if node_of(name) in late)
-            if others:
-                yield Congestion(at_us=at_us, for_us=for_us, node=MEMBERSHIP, slower=1000, others=others)
-            at_us += for_us + 1
-
     def _fail_now_and_then(self, world: World) -> None:
-        pause_us = self.failures.choice((50, 100, 300, 1000)) * MILLISECOND_US
+        pause_us = self.failures.choice(self.failing_ms) * MILLISECOND_US
 
         def again() -> None:
             if world.faults_on:
@@ -390,7 +395,11 @@ class Correlating(Scenario):
         if self.losses.for_good(world, self.topology, victim, remaining):
             return
         down_us = self.failures.choice((1, 20, 200, 1500)) * MILLISECOND_US
-        world.at(world.now_us + down_us, lambda: world.start(victim) if world.faults_on else None)
+        world.at(world.now_us + down_us, lambda: self._come_back(world, victim))
+
+    def _come_back(self, world: World, name: str) -> None:
+        if world.faults_on:
+            world.start(name)
 
     def _replace(self, world: World) -> None:
         self.losses.replace(world, self.topology, lambda node, name: self._add(world, node, name, world.now_us))
@@ -458,9 +467,7 @@ class Correlating(Scenario):
     def settled(self, world: World) -> bool:
         application: Any = world.machine("app/0")
         membership: Any = world.machine(MEMBERSHIP)
-        if application is None or membership is None:
-            return False
-        if not self._is_whole(membership):
+        if application is None or membership is None or not self._is_whole(membership):
             return False
         return not world.nodes["app/0"].syncing and not self._behind(world)
 
@@ -472,13 +479,18 @@ class Correlating(Scenario):
 
     def _behind(self, world: World) -> list[str]:
         """The nodes that are not at the end of all their inputs: a replica that is stuck cannot take over."""
-        names = []
-        for name, node in world.nodes.items():
-            machine: Any = node.machine
-            intake = getattr(machine, "intake", None)
-            if intake is not None and any(i.watermark < TIME_MAX for i in intake.streams.values()):
-                names.append(name)
-        return names
+        return [name for name, time, _ in reached(world) if time < TIME_MAX]
+
+    def rest_us(self, world: World) -> int:
+        return self.resting.rest_us(world, self.published.values())
+
+    def silence_us(self, world: World) -> int:
+        return self.resting.silence_us
+
+    def progress(self, world: World) -> object:
+        """Of machines, and of the record of who belongs to the run."""
+        membership: Any = world.nodes[MEMBERSHIP].machine
+        return membership and membership.record.version, places(world)
 
     def _streams(self, world: World) -> tuple[dict[str, list[Event]], dict[str, list[Event]]]:
         """The delivered events, and those that a perfect run of the published events delivers."""
@@ -494,16 +506,20 @@ class Correlating(Scenario):
             if world.reports.get(report):
                 world.sometimes(what)
         delivered, perfect = self._streams(world)
-        for stream in SITUATIONS:
-            yield from check_strong_reliability(delivered[stream], perfect[stream])
+        for stream, events in delivered.items():
+            yield from check_strong_reliability(events, perfect[stream])
         for line in world.history:
-            if line.what == "stop":
+            if line.what == "stop" and not self._may_stop(line):
                 yield Violation("no replica stops by itself", (f"{line.at_us} us: {line.node}: {line.value}",))
+
+    def _may_stop(self, line: Happened) -> bool:
+        """A process whose node has gone."""
+        return False
 
     def liveness(self, world: World) -> Iterable[Violation]:
         delivered, perfect = self._streams(world)
-        for stream in SITUATIONS:
-            yield from check_strong_reliability(delivered[stream], perfect[stream], complete=True)
+        for stream, events in delivered.items():
+            yield from check_strong_reliability(events, perfect[stream], complete=True)
         if behind := self._behind(world):
             lines = (f"not at the end: {', '.join(behind)}", *standing(world))
             yield Violation("every replica reaches the end once faults are over", lines)
@@ -578,4 +594,6 @@ mutant(
     source=broken.LastSentToShardsSource,
     shards_share=1.0,
 )
+mutant(Correlating, "believes that somebody leads", replica=BelievesInALeader)
+mutant(Durable, "acknowledges what is in memory", replica=AcksWithoutDisk)
 mutant(Correlating, "a source forgets what shards lack", source=broken.ForgetsParts, shards_share=1.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -13,18 +13,22 @@ from unerring.simulation import World, scenario
 from unerring.simulation.mixing import Reading
 from unerring.simulation.scenarios.correlation import Correlating
 
+HAND_OVER_US: Final = 15 * MILLISECOND_US
+
 
 @scenario("correlation-async")
 class Asynchronous(Correlating):
     """Node V's engine reads the event log on its own and hands over outputs when it pleases."""
 
     whole = ("V",)
+    waits_us = 30 * HAND_OVER_US
+    """Each time an engine hands over with a chance of a half."""
     kept = False
     """Whether V's replicas keep their state on disk, and its engines a checkpoint."""
 
     def build(self, world: World) -> None:
         super().build(world)
-        world.every(15 * MILLISECOND_US, lambda: self._hand_over(world), self.faults_us + self.calm_us)
+        world.every(HAND_OVER_US, lambda: self._hand_over(world), self.faults_us + self.calm_us)
 
     def _add(self, world: World, node: NodeSpec, name: str, start_us: int = 0) -> None:
         if not self.engines:

@@ -11,14 +11,27 @@ from random import Random
 from typing import Any, Final
 
 from unerring.audit import Violation
-from unerring.correlation import ENGINE, MEMBERSHIP, SEALER, Batch, Forget, HandOver, NodeSpec, Produced, Replica, Role
+from unerring.correlation import (
+    ENGINE,
+    MEMBERSHIP,
+    SEALER,
+    Batch,
+    Forget,
+    HandOver,
+    NodeSpec,
+    Produced,
+    Replica,
+    Role,
+    Switch,
+    is_ahead,
+)
 from unerring.model import MILLISECOND_US, TIME_MAX, Entropy, Event, Stamp
 from unerring.simulation import World, mutant, scenario
 from unerring.simulation.broken_replicas import PatientReplica
 from unerring.simulation.mixing import after, formed
 from unerring.simulation.query_tree import SITUATIONS, reference
 from unerring.simulation.scenarios.correlation import Correlating
-from unerring.simulation.sealing import Appending, Sealing
+from unerring.simulation.sealing import LATE_US, Appending, Sealing
 
 SEAL_US: Final = 4 * MILLISECOND_US
 """So short because a receiver may have room for two events only, until what it has is sealed."""
@@ -37,6 +50,9 @@ class Everywhere(Correlating):
     sealing: type[Sealing] = Sealing
     hasty = False
     """Whether an application forgets what it holds before it is sealed."""
+    waits_us = LATE_US[-1] * MILLISECOND_US + SEAL_US
+    room_us = 4 * SEAL_US
+    """Two of five tries to seal are not late, and what is sealed is let go with the next one."""
     recounts = False
     """Whether what is handed to a source's replica is numbered from where that replica begins."""
 
@@ -62,18 +78,16 @@ class Everywhere(Correlating):
         def replica(records: Mapping[str, bytes], entropy: Entropy, now: int) -> Replica:
             self.places.pop(name, None)
             kept = records if self.durable else None
-            return self.replica(name, self.topology, self.config, None, entropy, kept)
+            return self.replica(name, self._nodes_of(name), self.config, None, entropy, kept)
 
         return replica
 
-    def _add(self, world: World, node: NodeSpec, name: str, start_us: int = 0) -> None:
-        def deliver(what: Any) -> None:
-            if isinstance(what, HandOver) and node.outputs:
-                [stream] = self.topology.made(node.name)
-                number = 0 if self.recounts else what.counts[stream]
-                self.places[name] = what.after[stream], number
-
-        world.add(name, self._factory(node, name), deliver, start_us=start_us)
+    def _deliver(self, world: World, node: NodeSpec, name: str, what: Any) -> None:
+        if isinstance(what, HandOver) and node.outputs:
+            [stream] = self.topology.made(node.name)
+            number = 0 if self.recounts else what.counts[stream]
+            self.places[name] = what.after[stream], number
+        super()._deliver(world, node, name, what)
 
     # ---- sources -----------------------------------------------------------------------------------------------
 
@@ -87,15 +101,22 @@ class Everywhere(Correlating):
                 world.sometimes("a source refused for want of room")
                 continue
             last, count = self.places[name]
-            rest = after(self.published[stream], last)
+            reached, switch = self.sealed[stream], self._switch_for(name)  # in this order
+            if switch is not None and is_ahead(switch, machine.topology):
+                reached = min(reached, switch.at_us)
+            rest = [event for event in after(self.published[stream], last) if event.stamp.time <= reached]
             piece = [event for event in rest[:PIECE] if event.stamp.time < rest[:PIECE][-1].stamp.time] or rest
-            through = self.sealed[stream] if len(piece) == len(rest) else piece[-1].stamp.time
+            through = reached if len(piece) == len(rest) else piece[-1].stamp.time
             form = formed(piece, self._form(stream)) if piece else []
             events = tuple(form) if isinstance(form, list | tuple) else form.packed()
-            batch = Batch(stream, last, count, events, through)
+            batch = Batch(stream, last, count, events, through, switch)
             if piece:
                 self.places[name] = piece[-1].stamp, count + len(piece)
             world.call(name, "handle", ENGINE, Produced((batch,)))
+
+    def _switch_for(self, name: str) -> Switch | None:
+        """The time of the last upgrade, as whoever hands the log to a source's replica finds it on the store."""
+        return None
 
     # ---- the application ---------------------------------------------------------------------------------------
 
@@ -104,10 +125,11 @@ class Everywhere(Correlating):
             machine: Any = world.machine(name)
             if machine is None or not machine.holding:
                 continue
+            streams = [stream for stream in self._names() if stream in machine.merge.streams]
             if machine.election.leading or self.seals.random() < 0.1:
-                for stream in SITUATIONS:
+                for stream in streams:
                     self._seal_one(world, machine, stream)
-            for stream in SITUATIONS:
+            for stream in streams:
                 sealed = self._watermark(machine, stream) if self.hasty else self.chains.log(stream).through
                 self._forget(world, name, machine, stream, sealed)
         if self.chains.lost:
@@ -127,7 +149,15 @@ class Everywhere(Correlating):
             for piece in machine.merge.waiting(lane):
                 count += sum(event.stamp.time <= sealed for event in piece)
             if count > machine.intake.consumed[lane]:
-                world.call(name, "handle", SEALER, Forget(lane, count))
+                world.call(name, "handle", SEALER, Forget(lane, count, machine.intake.maker(lane)))
+
+    def _names(self) -> Iterable[str]:
+        """What the application seals."""
+        return SITUATIONS
+
+    def _last_us(self, stream: str) -> int:
+        """Up to where it is sealed in the end."""
+        return TIME_MAX
 
     # ---- what is seen ------------------------------------------------------------------------------------------
 
@@ -147,17 +177,18 @@ class Everywhere(Correlating):
         membership: Any = world.machine(MEMBERSHIP)
         if membership is None or not self._is_whole(membership):
             return False
-        return all(self.chains.log(stream).through == TIME_MAX for stream in SITUATIONS) and not self._behind(world)
+        sealed = all(self.chains.log(stream).through >= self._last_us(stream) for stream in self._names())
+        return sealed and not self._behind(world)
 
     def _streams(self, world: World) -> tuple[dict[str, list[Event]], dict[str, list[Event]]]:
-        delivered = {stream: self.chains.log(stream).events() for stream in SITUATIONS}
+        delivered = {stream: self.chains.log(stream).events() for stream in self._names()}
         return delivered, reference(self.perfect, self.published, self.shards)
 
     def liveness(self, world: World) -> Iterable[Violation]:
         yield from super().liveness(world)
-        for stream in SITUATIONS:
+        for stream in self._names():
             through = self.chains.log(stream).through
-            if through < TIME_MAX:
+            if through < self._last_us(stream):
                 yield Violation("everything is sealed once faults are over", (f"{stream} through {through}",))
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from random import Random
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from unerring.audit import Violation, check_flow
 from unerring.model import MILLISECOND_US, SECOND_US
-from unerring.processes import Limits
+from unerring.processes import PAUSED_US, Limits
 from unerring.simulation import limited
 from unerring.simulation.faults import Crash, Fault
 from unerring.simulation.limited import LimitedService
@@ -19,6 +19,8 @@ from unerring.simulation.scenarios.processes import Processes
 from unerring.simulation.world import World
 
 SERVICES = ("service:bank", "service:shop")
+RESUMED_US: Final = 5 * SECOND_US
+"""So long into the calm a service is resumed again, if it was down when that was said first."""
 
 
 @scenario("flow")
@@ -29,7 +31,8 @@ class ProcessesFlow(Processes):
     instances_max = (2, 5, 8)
     weights: tuple[float, ...] = (2.0, 3.0, 8.0, 2.0, 1.0, 0.0, 0.0)
     schedule_chance = 0.0
-    calm_us = 180 * SECOND_US
+    waits_us = RESUMED_US + PAUSED_US + SECOND_US
+    """Whoever was told to come back comes a second after a service is resumed, which then is quiet for a second."""
     pause_chance = 0.4
     restart_chance = 0.4
     """The chance that a service is killed and comes back soon."""
@@ -63,7 +66,7 @@ class ProcessesFlow(Processes):
                 for_us = draw.randrange(2 * SECOND_US) + 50 * MILLISECOND_US
                 world.at(at_us, lambda name=name: world.call(name, "pause"))  # type: ignore[misc]
                 # Again later: it may be down when somebody resumes it.
-                for later_us in (at_us + for_us, self.faults_us + 5 * SECOND_US):
+                for later_us in (at_us + for_us, self.faults_us + RESUMED_US):
                     world.at(later_us, lambda name=name: world.call(name, "resume"))  # type: ignore[misc]
 
     def faults(self, world: World, draw: Random) -> Sequence[Fault]:

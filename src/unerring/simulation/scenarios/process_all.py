@@ -3,7 +3,6 @@ services with limits, with every way to choose the next master."""
 
 from __future__ import annotations
 
-from unerring.model import SECOND_US
 from unerring.processes import Kind, State, unpacked
 from unerring.simulation.process_architect import USUAL
 from unerring.simulation.scenario import scenario
@@ -26,8 +25,6 @@ class ProcessesAll(ProcessesFlow, ProcessesRaces, ProcessesLoops, ProcessesBlock
     weights = USUAL
     instances_max = (1, 2, 5)
     schedule_chance = Processes.schedule_chance
-    calm_us = 600 * SECOND_US
-    """Rounds of loops within loops take their turns at services that begin three requests a second."""
     must_reach: tuple[str, ...] = (
         *dict.fromkeys(word for part in PARTS for word in part.must_reach),
         TOGETHER,

@@ -50,19 +50,14 @@ from unerring.simulation.faults import Crash, Fault, Partition, Pause, draw_aime
 from unerring.simulation.lost_disks import LostDisks
 from unerring.simulation.network import LinkSpec
 from unerring.simulation.process_architect import CANCELLING, SERVICES, USUAL, Architect
-from unerring.simulation.process_parts import Client, SimService, Temper
-from unerring.simulation.process_states import PROCESS_STATES, process_states
+from unerring.simulation.process_parts import Client, SimService, Temper, numbered
+from unerring.simulation.process_resting import AGAIN_US, NO_LIMITS, ProcessResting, Waits
+from unerring.simulation.process_states import MOMENTS, PROCESS_STATES, process_states
 from unerring.simulation.scenario import Scenario, mutant, scenario
+from unerring.simulation.tiny import tiny
 from unerring.simulation.world import World
 
 ANSWERED = "a query is answered from a decided state"
-MOMENTS = (
-    *("Start", "Replicate", "Ack", "Name", "Named", "RequestView", "Vote", "Reject", "Request", "Reply", "Fetch"),
-    *("Decided", "Clean", "Settled", "Post", "Stored", "MailBag", "AskMail"),
-    *("Name", "Request", "Replicate"),
-)
-"""Messages at which faults are aimed: all of the protocol but heartbeats, which come all the time. Twice: those that
-begin something elsewhere."""
 ENDED = "every instance comes to an end, and every replica is clean, once the faults are over"
 
 
@@ -101,7 +96,9 @@ class Processes(Scenario):
     """Thresholds for grouping: the higher, the more actions in a group."""
     sought = PROCESS_STATES
     faults_us = 3 * SECOND_US
-    calm_us = 90 * SECOND_US
+    calm_us = 600 * SECOND_US
+    waits_us = 3 * SECOND_US
+    """So long into the calm the workload goes on: an instance that began late is resumed, a schedule ends."""
     must_reach: tuple[str, ...] = (
         "an instance completed",
         "an instance was cancelled",
@@ -155,7 +152,7 @@ class Processes(Scenario):
         self.misled: list[Violation] = []
         lacking = draw.choice((self.process, self.newer)) if draw.random() < self.lacking_chance else None
         self.lacks = {} if lacking is None else {draw.choice(self.names): f"p@{lacking.graph.version}"}
-        self.config = ProcessesConfig(
+        config = ProcessesConfig(
             tick_us=10 * MILLISECOND_US,
             heartbeat_us=30 * MILLISECOND_US,
             suspect_us=draw.choice((100, 250)) * MILLISECOND_US,
@@ -170,7 +167,8 @@ class Processes(Scenario):
             leads_max=draw.choice((1, 100)),
             transfers_max=draw.choice((1, 64)),
         )
-        self.history_groups = draw.choice((2, 4, 256)) if self.loops else 256
+        bounds = ClusterBounds(f=self.f, history_groups=draw.choice((2, 4, 256)) if self.loops else 256)
+        self.config, self.bounds = tiny(world.seed, config), tiny(world.seed, bounds)
         self.grouping = Grouping(
             failover_us=draw.choice(self.failovers_ms) * MILLISECOND_US,
             view_change_us=50 * MILLISECOND_US,
@@ -184,6 +182,8 @@ class Processes(Scenario):
             for one, other in combinations(self.names, 2):
                 world.link(one, other, lossy)
         self._add_services(world)
+        words = Random(f"words of links {world.seed}")  # The protocol asks for none: most seeds must do without.
+        world.word_us_max, world.knocks = words.choice((None, None, words.choice((1, 20, 500)) * MILLISECOND_US)), True
         world.add("client", lambda records, entropy, now: Client(self.names, self.f, entropy))
         self.instances = [f"i{n}" for n in range(draw.choice(self.instances_max))]
         for instance in self.instances:
@@ -191,11 +191,16 @@ class Processes(Scenario):
         for name in self.lacks:
             world.at(self.faults_us, lambda name=name: self._deploy(world, name))  # type: ignore[misc]
         world.every(20 * MILLISECOND_US, lambda: self._ask(world), self.faults_us + 5 * SECOND_US)
+        end_us = self.faults_us + self.calm_us
         if self.asks:
-            world.every(50 * MILLISECOND_US, lambda: self._answer(world), self.faults_us + self.calm_us)
-        world.every(
-            SECOND_US, lambda: self._try_again(world), self.faults_us + self.calm_us, self.faults_us + SECOND_US
-        )
+            world.every(50 * MILLISECOND_US, lambda: self._answer(world), end_us)
+        world.every(AGAIN_US, lambda: self._try_again(world), end_us, self.faults_us + AGAIN_US)
+        self.resting = self.new_resting()
+
+    def new_resting(self) -> ProcessResting:
+        processes, limits = self.deployed.values(), getattr(self.service, "limits", NO_LIMITS)
+        waits = Waits(self.config, processes, self.temper, self.disk, len(self.names), limits)
+        return ProcessResting(waits, self.names, processes, self.waits_us)
 
     def _scheduled(self, draw: Random, architect: Architect) -> Process:
         small = Architect(draw, (1.0, 1.0, 3.0, 2.0), services=architect.services)
@@ -267,7 +272,7 @@ class Processes(Scenario):
                 records,
                 entropy,
                 now,
-                ClusterBounds(f=self.f, history_groups=self.history_groups),
+                self.bounds,
                 self.config,
                 self.grouping,
                 world.now_us - now,
@@ -284,7 +289,7 @@ class Processes(Scenario):
     def _add_services(self, world: World) -> None:
         draw = world.draw
         bad = draw.choice((0.0, 0.0, 0.05, 0.2))
-        temper = Temper(
+        self.temper = temper = Temper(
             work_us_max=draw.choice((1, 10, 40)) * MILLISECOND_US,
             silent=draw.choice((0.0, bad)),
             late=draw.choice((0.0, bad)),
@@ -308,11 +313,11 @@ class Processes(Scenario):
         at_us = draw.randrange(self.faults_us // 2)
         key = 1000 + int(instance[1:])
         world.at(at_us, lambda: world.call("client", "want", Start(instance, "p", {"key": key, "past": at_us})))
-        for id, channel in _numbered(instance, self.keyed):
+        for id, channel in numbered(instance, self.keyed):
             message = Publish(id, channel, str(key), draw.randrange(1000))
             later_us = draw.randrange(2 * SECOND_US)
             world.at(later_us, lambda message=message: world.call("client", "publish", message))  # type: ignore[misc]
-        for id, channel in _numbered(instance, self.channels):
+        for id, channel in numbered(instance, self.channels):
             mail = Mail(id, channel, draw.randrange(1000))
             later_us = at_us + draw.randrange(2 * SECOND_US)
             world.at(later_us, lambda mail=mail: world.call("client", "post", instance, mail))  # type: ignore[misc]
@@ -357,8 +362,6 @@ class Processes(Scenario):
         node = world.nodes[name].machine
         return process_states(node.instances.values()) if isinstance(node, ProcessNode) else ()
 
-    # --- judgement
-
     def _all(self, world: World) -> list[str]:
         """All instances that anybody knows, children and scheduled ones too."""
         instances = dict.fromkeys([*self.instances, *self._due(), *self.ends])
@@ -384,8 +387,16 @@ class Processes(Scenario):
         nodes = [world.machine(name) for name in self.names]
         if any(node is None for node in nodes):
             return False
-        instances = self._all(world)
-        return all(instance in node.finished for node in nodes for instance in instances)
+        return all(instance in node.finished for instance in self._all(world) for node in nodes)
+
+    def rest_us(self, world: World) -> int:
+        return self.resting.rest_us(world, [*self.instances, *self._due()])
+
+    def silence_us(self, world: World) -> int:
+        return self.resting.silence_us(world)
+
+    def progress(self, world: World) -> object:
+        return self.resting.progress(world)
 
     def _journal(self, world: World, instance: str) -> list[Did]:
         lines: list[tuple[int, Did]] = []
@@ -503,15 +514,6 @@ class Processes(Scenario):
                 world.sometimes(word)
 
 
-def _numbered(instance: str, channels: Sequence[str]) -> list[tuple[str, str]]:
-    """A message id for each receive of a channel."""
-    ids = []
-    for at, channel in enumerate(channels):
-        before = channels[:at].count(channel)
-        ids.append((f"{instance}-{channel}" + (f"-{before}" if before else ""), channel))
-    return ids
-
-
 def _outline(node: ProcessNode, instance: str) -> object:
     replica = node.instances.get(instance)
     return "unknown" if replica is None else {k: v for k, v in replica.query().items() if k != "variables"}
@@ -566,7 +568,7 @@ mutant(Processes, "counts doubtful refusals", replica=broken.CountsDoubtfulRefus
 mutant(Processes, "a timeout is a refusal", replica=broken.TimeoutIsRefusal)
 mutant(Processes, "forgets unknown outcomes", replica=broken.ForgetsUnknown)
 mutant(Processes, "a service without a filter", service=broken.NoFilter)
-mutant(Processes, "keeps mail to itself", replica=broken.KeepsMailToItself, weights=RECEIVES, calm_us=10 * SECOND_US)
+mutant(Processes, "keeps mail to itself", replica=broken.KeepsMailToItself, weights=RECEIVES)
 mutant(Processes, "forgets its children", replica=broken.ForgetsChildren, weights=CHILDREN, cancel_chance=1.0)
 mutant(Processes, "cancels beside a running group", replica=broken.CancelsBesideGroup, cancel_chance=1.0, seeds_max=200)
 mutant(Processes, "cancels an announced action", replica=broken.CancelsAnnounced, weights=FINALS, cancel_chance=1.0)
@@ -576,7 +578,6 @@ mutant(
     replica=broken.GoesBackBeforeAChild,
     weights=CHILDREN,
     command_chance=1.0,
-    calm_us=10 * SECOND_US,
     seeds_max=200,
 )
 mutant(ProcessesStorm, "offers an abandoned state", replica=broken.OffersAbandoned, seeds_max=200)

@@ -7,23 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from unerring.audit import Stage, Violation, perfect_run
-from unerring.correlation import (
-    ENGINE,
-    AskLog,
-    FromLog,
-    NodeSpec,
-    Topology,
-    lanes_at,
-    node_of,
-    outputs_of,
-    side_by_side,
-)
+from unerring.correlation import NodeSpec, Topology, outputs_of, side_by_side
 from unerring.matching import Cutter, Merge
-from unerring.model import MILLISECOND_US, TIME_MAX, Event, Stamp
+from unerring.model import TIME_MAX, Event
 from unerring.simulation import World, broken_switches as broken, mutant, scenario
 from unerring.simulation.mixing import KeyedRecalling, Recalling
 from unerring.simulation.query_tree import OUTPUTS, divided, schema, tree
-from unerring.simulation.scenarios.upgrades import NUMBER, Upgrading
+from unerring.simulation.scenarios.upgrades import Upgrading
 
 _LATER = 1 << 62
 
@@ -69,7 +59,7 @@ class Resharding(Upgrading):
             name = self.plan.choice(list(self.shards))
             self.after[name] = self.after[name] % 3 + 1
         fresh = [stream for name in self.changed for stream in OUTPUTS[name]]
-        return side_by_side(self.first, divided(self.perfect, self.after), fresh, NUMBER)
+        return side_by_side(self.topology, divided(self.perfect, self.after), fresh, self.number)
 
     def _engine(self, node: NodeSpec) -> Recalling | KeyedRecalling:  # type: ignore[override]
         name = _rule(node)
@@ -80,31 +70,6 @@ class Resharding(Upgrading):
         return KeyedRecalling([schema(one, True) for one in made], self.columns, outputs_of(self.topology, node), salt)
 
     # ---- the log -----------------------------------------------------------------------------------------------
-
-    def _asked(self, world: World, name: str, ask: AskLog) -> None:
-        node = self.topology.node(node_of(name))
-        logs = self._logs(world, [known.name for known, _ in self.topology.inputs(node.name)])
-        through = min(reached for _, reached in logs.values())
-        ends = {known: logs[self.topology.stream_of(known)][1] for known in ask.marks}
-        if name in self.busy or any(mark.time > ends[known] for known, (mark, _) in ask.marks.items()):
-            return
-        if self.switch is not None:
-            through = min(through, self.switch.at_us)
-
-        def events(stream: str, mark: Stamp) -> Sequence[Event]:
-            return logs[stream][0]
-
-        lanes = lanes_at(self.topology, ask.marks, through, events)
-        known = {s: [e for e in kept if e.stamp.time <= through] for s, (kept, _) in logs.items()}
-        made = FromLog(ask.incarnation, through, lanes, self._warm(node, known, through), self.switch)
-        self.busy.add(name)
-
-        def answer() -> None:
-            self.busy.discard(name)
-            if world.call(name, "handle", ENGINE, made):
-                world.sometimes("a replica made its state of the log")
-
-        world.at(world.now_us + 1 + self.plan.randrange(150) * MILLISECOND_US, answer)
 
     def _warm(self, node: NodeSpec, events: Mapping[str, Sequence[Event]], through: int) -> bytes:
         merge = Merge(self.topology.inputs(node.name), rows_max=_LATER)

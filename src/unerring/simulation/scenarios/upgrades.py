@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -30,7 +30,7 @@ from unerring.correlation import (
     Watcher,
     alone,
     committed,
-    lane_of,
+    lanes_at,
     node_of,
 )
 from unerring.matching import Merge
@@ -38,12 +38,13 @@ from unerring.model import MILLISECOND_US, TIME_MAX, TIME_MIN, Event
 from unerring.simulation import World, broken_switches as broken, mutant, scenario
 from unerring.simulation.mixing import Mixing, Recalling, formed
 from unerring.simulation.query_tree import OUTPUTS, schema, tree
+from unerring.simulation.resting import phases
 from unerring.simulation.scenarios.correlation import Correlating
 from unerring.simulation.standing import standing
 
 LOOK_US = 20 * MILLISECOND_US
-NUMBER = 1
-"""There is one upgrade in a run."""
+SALTS: Final = (7, 11, 13)
+"""Of the rules that came with each edition."""
 
 
 @scenario("correlation-upgrade")
@@ -65,7 +66,13 @@ class Upgrading(Correlating):
     )
     pauses_ms = (10, 20, 40)
     shards_share = 0.0
+    waits_us = (300 + 150) * MILLISECOND_US + 40 * LOOK_US
+    """A new node starts, a state is made of the log, and everybody has heard of the nodes that there are."""
+    rounds = 2
+    """New nodes join when the old ones have made what is in the log."""
     looks_back = Recalling.LOOKS_BACK
+    upgrades = 1
+    """How many there are, one after the other."""
     waits = True
     """Whether old nodes stay until nobody needs them."""
 
@@ -83,10 +90,14 @@ class Upgrading(Correlating):
         super().build(world)
         self.follows = True  # as the sources of a live run do
         self.plan = Random(f"upgrade {world.seed}")
-        self.first = self.topology
-        self.combined = self._combined()
-        self.switch: Switch | None = None
+        self.number = 1
+        """Of the upgrade that is under way, or was the last."""
+        self.agreed: dict[int, Switch] = {}
         self.done = False
+        self.lives: dict[str, tuple[NodeSpec, Topology]] = {}
+        """All nodes that there were, each as it was last, with the topology that it came in."""
+        self.combined = self._combined()
+        self._note_lives()
         self.version = 0
         """Of the cluster file: 1 with the new nodes, 2 without the old ones."""
         self.told: dict[str, tuple[int, int]] = {}
@@ -96,6 +107,17 @@ class Upgrading(Correlating):
         world.at(self.plan.randrange(self.publishing_us // 2), lambda: self._propose(world))
         world.every(LOOK_US, lambda: self._carry_on(world), self.faults_us + self.calm_us)
 
+    @property
+    def switch(self) -> Switch | None:
+        """What was agreed last."""
+        return next(reversed(self.agreed.values()), None)
+
+    def _note_lives(self) -> None:
+        for node in self.combined.nodes:
+            if node.role is Role.CORRELATION:
+                _, came = self.lives.get(node.name, (node, self.combined))
+                self.lives[node.name] = node, came
+
     def _combined(self) -> Topology:
         """The old and the new nodes side by side: a coin for each rule whether it changes, and now and then one comes
         or goes."""
@@ -104,9 +126,9 @@ class Upgrading(Correlating):
         if self.removes:  # V goes, and W reads it no more
             changed = [*(name for name in changed if name not in ("V", "W")), "W"]
         nodes: list[NodeSpec] = []
-        for node in self.first.nodes:
+        for node in self.topology.nodes:
             goes = node.name in changed or (self.removes and node.name == "V")
-            nodes.append(msgspec.structs.replace(node, ends=NUMBER) if goes else node)
+            nodes.append(msgspec.structs.replace(node, ends=self.number) if goes else node)
             if node.name in changed:
                 inputs = ("y", "z") if self.removes and node.name == "W" else node.inputs
                 nodes.append(self._new(node.name, inputs, node.outputs, node.f))
@@ -114,34 +136,29 @@ class Upgrading(Correlating):
             nodes.append(self._new("Q", ("a", "x1", "w"), ("q",), self.plan.choice((1, 2))))
         taken = tuple(dict.fromkeys(s for n in nodes if n.role is Role.CORRELATION for s in n.outputs))
         nodes = [msgspec.structs.replace(n, inputs=taken) if n.name == "app" else n for n in nodes]
-        streams = (*self.first.streams, *((schema("q"),) if self.adds else ()))
-        return Topology(tuple(nodes), streams, upgrade=NUMBER, origin=self.first.fingerprint())
+        streams = (*self.topology.streams, *((schema("q"),) if self.adds else ()))
+        return Topology(tuple(nodes), streams, upgrade=self.number, origin=self.topology.fingerprint())
 
-    @staticmethod
-    def _new(part: str, inputs: tuple[str, ...], outputs: tuple[str, ...], f: int) -> NodeSpec:
-        return NodeSpec(f"{part}-{NUMBER}", Role.CORRELATION, inputs, outputs, f, begins=NUMBER, part=part)
+    def _new(self, part: str, inputs: tuple[str, ...], outputs: tuple[str, ...], f: int) -> NodeSpec:
+        name = f"{part}-{self.number}"
+        return NodeSpec(name, Role.CORRELATION, inputs, outputs, f, begins=self.number, part=part)
 
     def _engine(self, node: NodeSpec) -> Mixing:
-        salt = 11 if node.begins else 7
-        return Recalling(node.outputs, self.topology.streams if self.columns else (), salt)
+        return Recalling(node.outputs, self.topology.streams if self.columns else (), SALTS[node.begins])
 
     def _factory(self, node: NodeSpec, name: str) -> Any:
         """A process of a node that has gone finds nothing to do."""
         make = super()._factory(node, name)
 
         def process(records: Mapping[str, bytes], entropy: Any, now: int) -> Any:
-            known = any(one.name == node.name for one in self.topology.nodes)
+            known = any(one.name == node.name for one in self._nodes_of(name).nodes)
             return make(records, entropy, now) if known else Watcher(self.config)
 
         return process
 
-    def _add(self, world: World, node: NodeSpec, name: str, start_us: int = 0) -> None:
-        world.add(
-            name,
-            self._factory(node, name),
-            on_deliver=lambda what: self._asked(world, name, what) if isinstance(what, AskLog) else None,
-            start_us=start_us,
-        )
+    def _deliver(self, world: World, node: NodeSpec, name: str, what: Any) -> None:
+        if isinstance(what, AskLog):
+            self._asked(world, name, what)
 
     # ---- sources -----------------------------------------------------------------------------------------------
 
@@ -162,11 +179,14 @@ class Upgrading(Correlating):
     def _end(self, world: World) -> None:
         """Streams that have ended for good have nothing that other rules could find: they go on until the time is
         agreed on."""
-        if self.switch is not None:
+        if len(self.agreed) >= self.upgrades:
             super()._end(world)
         else:
-            for stream in self.published:
-                self._seal(world, stream)
+            self._go_on(world)
+
+    def _go_on(self, world: World) -> None:
+        for stream in self.published:
+            self._seal(world, stream)
 
     # ---- the upgrade -------------------------------------------------------------------------------------------
 
@@ -181,23 +201,35 @@ class Upgrading(Correlating):
 
     def _carry_on(self, world: World) -> None:
         self._read_logs(world)
-        for name, node in world.nodes.items():
-            process, known = (node.incarnation, self.version), self.told.get(name, (0, 0))
-            if not self.version or world.machine(name) is None or known == process:
-                continue
-            if node.incarnation > known[0] or self.plan.random() < 0.3:
-                self.told[name] = process
-                world.call(name, "handle", OPERATOR, Rearrange(self.topology))
+        self._tell(world)
         membership: Any = world.machine(MEMBERSHIP)
         if membership is None or membership.topology != self.topology or not self.version or self.done:
             return
         if self.switch is None and membership.is_ready():
-            self.switch = Switch(NUMBER, max(max(self.sealed.values()), 0) + self.plan.choice((0, 0, 30)))
+            at_us = max(max(self.sealed.values()), 0) + self.plan.choice((0, 0, 30))
+            self.agreed[self.number] = Switch(self.number, at_us)
             if world.faults_on:
                 world.sometimes("the time was agreed on among faults")
             self._crash_around(world)
         elif self.switch is not None and (membership.has_passed() or not self.waits):
             self._end_old(world)
+
+    def _version_of(self, name: str) -> int:
+        """The cluster file that is there for a process."""
+        return self.version
+
+    def _tell(self, world: World) -> None:
+        """Some time or other each process reads it."""
+        for name, node in world.nodes.items():
+            topology, version = self._nodes_of(name), self._version_of(name)
+            if node_of(name) and all(one.name != node_of(name) for one in topology.nodes):
+                continue  # it is about to end
+            process, known = (node.incarnation, version), self.told.get(name, (0, 0))
+            if not version or world.machine(name) is None or known == process:
+                continue
+            if node.incarnation > known[0] or self.plan.random() < 0.3:
+                self.told[name] = process
+                world.call(name, "handle", OPERATOR, Rearrange(topology))
 
     def _crash_around(self, world: World) -> None:
         """As many as the budget has, when the time is agreed on, and again while it passes."""
@@ -212,7 +244,7 @@ class Upgrading(Correlating):
 
     def _end_old(self, world: World) -> None:
         going = [node for node in self.combined.nodes if self.combined.is_ending(node)]
-        self.topology = alone(self.combined)
+        self.topology = alone(self.combined, self.agreed[self.number].at_us)
         self.version, self.done = 2, True
         for name in [name for node in going for name in self._replicas(world, node.name)]:
             world.crash(name)
@@ -241,15 +273,17 @@ class Upgrading(Correlating):
 
     def _asked(self, world: World, name: str, ask: AskLog) -> None:
         """A driver makes the state of the log, and takes its time."""
-        node = self.topology.node(node_of(name))
-        logs = self._logs(world, [s for s in node.inputs if s != "q"])
-        if name in self.busy or any(ask.marks[s][0].time > reached for s, (_, reached) in logs.items()):
+        topology = self._nodes_of(name)
+        node = topology.node(node_of(name))
+        logs = self._logs(world, [known.name for known, _ in topology.inputs(node.name)])
+        ends = {known: logs[topology.stream_of(known)][1] for known in ask.marks}
+        if name in self.busy or any(mark.time > ends[known] for known, (mark, _) in ask.marks.items()):
             return  # It makes one, or the log is not that far yet; it asks again.
         through = min(reached for _, reached in logs.values())
-        if self.switch is not None:
+        if self.switch is not None and self.switch.number == topology.upgrade:
             through = min(through, self.switch.at_us)
+        lanes = lanes_at(topology, ask.marks, through, lambda stream, mark: logs[stream][0])
         events = {s: [e for e in kept if e.stamp.time <= through] for s, (kept, _) in logs.items()}
-        lanes = {s: lane_of(ask.marks[s], logs[s][0] if s in logs else (), through) for s in node.inputs}
         made = FromLog(ask.incarnation, through, lanes, self._warm(node, events, through), self.switch)
         self.busy.add(name)
         if any(lane.waiting for lane in lanes.values()):
@@ -277,7 +311,7 @@ class Upgrading(Correlating):
 
     def _crash_one(self, world: World, node: str) -> bool:
         """Until the time is agreed on, the replicas of new nodes may all be lost."""
-        if not node.endswith(f"-{NUMBER}") or self.switch is not None:
+        if not self.topology.is_coming(self.topology.node(node)) or self.number in self.agreed:
             return super()._crash_one(world, node)
         running = [name for name in self._replicas(world, node) if world.nodes[name].machine is not None]
         if not running or self.failures.random() < 0.5:
@@ -296,15 +330,13 @@ class Upgrading(Correlating):
     def settled(self, world: World) -> bool:
         return self.done and super().settled(world)
 
-    def _behind(self, world: World) -> list[str]:
-        names = []
-        for name, node in world.nodes.items():
-            intake = getattr(node.machine, "intake", None)
-            if intake is not None and name not in world.gone:
-                streams = [stream for stream in intake.streams if intake.makers(stream)]
-                if any(intake.streams[stream].watermark < TIME_MAX for stream in streams):
-                    names.append(name)
-        return names
+    def progress(self, world: World) -> object:
+        """Until the time is agreed on, streams go on for ever: that is no step towards it."""
+        if self.switch is not None:
+            return self.version, super().progress(world)
+        membership: Any = world.nodes[MEMBERSHIP].machine
+        known = [upgrade for _, upgrade, _ in membership._known.values()] if membership else []
+        return self.version, membership and membership.record.version, known, phases(world)
 
     def _streams(self, world: World) -> tuple[dict[str, list[Event]], dict[str, list[Event]]]:
         """Which rules counted when: the perfect run of both, joined at the agreed time."""
@@ -316,29 +348,27 @@ class Upgrading(Correlating):
         return self.combined.node("app").inputs
 
     def _perfect(self) -> dict[str, list[Event]]:
-        at_us = TIME_MAX if self.switch is None else self.switch.at_us
+        at_us = {number: switch.at_us for number, switch in self.agreed.items()}
         streams: dict[str, list[Event]] = {**self.published, "q": []}
-        for part in (*OUTPUTS, *("Q" if self.adds else "")):
+        for part in (*OUTPUTS, "Q"):
             made: dict[str, list[Event]] = {}
-            for node in self.combined.nodes:
-                if part not in (node.name, node.part):
-                    continue
-                found = self._stage(node, streams)
+            lives = [(node, came) for node, came in self.lives.values() if part in (node.name, node.part)]
+            for node, came in sorted(lives, key=lambda one: one[0].begins):
+                found = self._stage(node, came, streams)
+                after = at_us.get(node.begins, TIME_MAX) if node.begins else TIME_MIN
+                until = at_us.get(node.ends, TIME_MAX)
                 for stream in node.outputs:
-                    after, until = (at_us if node.begins else TIME_MIN), (at_us if node.ends else TIME_MAX)
                     counts = [event for event in found[stream] if after < event.stamp.time <= until]
                     made.setdefault(stream, []).extend(counts)
             streams |= made
         return streams
 
-    def _stage(self, node: NodeSpec, streams: Mapping[str, list[Event]]) -> dict[str, list[Event]]:
-        stage = Stage(self.combined.inputs(node.name), lambda rows, time: self._plain(node).feed(rows, time).outputs)
+    def _stage(self, node: NodeSpec, came: Topology, streams: Mapping[str, list[Event]]) -> dict[str, list[Event]]:
+        rules = Recalling(node.outputs, (), SALTS[node.begins])
+        stage = Stage(came.inputs(node.name), lambda rows, time: rules.feed(rows, time).outputs)
         known = {schema.name: streams[schema.name] for schema, _ in stage.inputs}
         made = perfect_run([stage], known)
         return {stream: made.get(stream, []) for stream in node.outputs}
-
-    def _plain(self, node: NodeSpec) -> Recalling:
-        return Recalling(node.outputs, (), 11 if node.begins else 7)
 
     def safety(self, world: World) -> Iterable[Violation]:
         if self.adds and self.switch is not None:

@@ -15,17 +15,16 @@ from typing import Any, Final
 from unerring.audit import Violation
 from unerring.correlation import ENGINE, MEMBERSHIP, Batch, NodeSpec, Produced, Role, node_of
 from unerring.log import Chain, Store, events_of, seal_interval, table_of
-from unerring.model import MILLISECOND_US, SECOND_US, TIME_MAX, Event
-from unerring.simulation.beside import KILLED, WENT_WRONG, Beside, Life, WorldLog
+from unerring.model import MILLISECOND_US, TIME_MAX, Event
+from unerring.simulation.beside import KILLED, REQUEST_US, WENT_WRONG, Beside, Life, WorldLog
 from unerring.simulation.faults import Crash, Fault, draw_aimed
 from unerring.simulation.faulty_bucket import StoreFaults
 from unerring.simulation.mixing import after, formed
 from unerring.simulation.network import LinkSpec
-from unerring.simulation.process_states import PROCESS_STATES
+from unerring.simulation.process_states import MOMENTS, PROCESS_STATES
 from unerring.simulation.query_tree import SITUATIONS, reference, schema
 from unerring.simulation.scenario import mutant, scenario
 from unerring.simulation.scenarios.correlation_hosts import PIECE, Everywhere
-from unerring.simulation.scenarios.processes import MOMENTS
 from unerring.simulation.whole import Acting, Judge, Publishing, Reacting, Sealed, Writing
 from unerring.simulation.whole.acting import STARTED_AGAIN
 from unerring.simulation.whole.mutants import MUTANTS
@@ -35,6 +34,8 @@ from unerring.simulation.world import World
 
 FOLLOW_US: Final = 6 * MILLISECOND_US
 SEAL_US: Final = 8 * MILLISECOND_US
+REQUESTS: Final = 8
+"""Of the store, to seal an interval: what others have sealed meanwhile, a segment for each bucket, and the index."""
 RULE: Final = "tree"
 SECOND_SEALER: Final = "a replica sealed that did not lead"
 
@@ -52,7 +53,6 @@ class Whole(Everywhere):
     """Whether a replica that is behind what is sealed keeps what it holds until it has caught up."""
     pauses_ms = (30, 60, 120)
     shards_share = 0.2
-    calm_us = 60 * SECOND_US
     must_reach = (
         BEGAN_AGAIN,
         IN_HAND,
@@ -71,6 +71,9 @@ class Whole(Everywhere):
         draw = Random(f"store {world.seed}")
         wrong, slow_us = draw.choice((0.0, 0.02, 0.1)), draw.choice((2, 5, 40)) * MILLISECOND_US
         self.beside = Beside(world, StoreFaults.all(wrong), slow_us, self._written)
+        # A program waits for its own time, and for each of its requests. Three in a row: of sources, sealers, reactors.
+        self.waits_us = 3 * (2 * SEAL_US + REQUESTS * (REQUEST_US + slow_us))
+        self.room_us = SEAL_US + REQUESTS * (REQUEST_US + slow_us // 2)
         super().build(world)
         keyed = bool(self.shards)
         self.schemas = {stream: schema(stream, keyed) for stream in (*self.published, *SITUATIONS)}
@@ -197,8 +200,19 @@ class Whole(Everywhere):
             return False
         return all(self.seen.through(stream) == TIME_MAX for stream in SITUATIONS) and self.actions.settled(world)
 
-    def _behind(self, world: World) -> list[str]:
-        return [name for name in super()._behind(world) if node_of(name)]
+    def rest_us(self, world: World) -> int:
+        sent = sum(map(len, self.line.sent.values()))
+        actions_us = self.actions.resting.rest_us(world, self.actions.begun(world))
+        return self.resting.left_us(sent) + self.writers.silence_us + actions_us
+
+    def silence_us(self, world: World) -> int:
+        """The log, correlation and the processes may have to wait for each other."""
+        return self.writers.silence_us + super().silence_us(world) + self.actions.silence_us(world)
+
+    def progress(self, world: World) -> object:
+        sealed = [self.seen.through(stream) for stream in self.schemas]
+        started = [len(self.actions.ends), *self.reactors.through.values()]
+        return sealed, started, self.writers.reached, super().progress(world), self.actions.progress(world)
 
     def parts(self, world: World, finished: bool) -> Iterable[Violation]:
         """What the checkers of the parts see, each by itself."""
@@ -230,7 +244,6 @@ mutant(
     forgets_late=True,
     windows=(2,),
     losses_share=1.0,
-    calm_us=8 * SECOND_US,
 )
 for _name, _broken in MUTANTS.items():
     mutant(Whole, _name, **_broken)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final
 from unerring.log import Positions, Store, events_of
 from unerring.model import BEFORE_ALL, MILLISECOND_US, TIME_MAX, Event, Stamp, StreamSchema
 from unerring.processes import (
+    ClusterBounds,
     Edge,
     Graph,
     Grouping,
@@ -30,6 +31,7 @@ from unerring.simulation.lost_disks import LostDisks
 from unerring.simulation.process_architect import CANCELLING, SERVICES
 from unerring.simulation.process_parts import Client
 from unerring.simulation.scenarios.processes import Processes
+from unerring.simulation.tiny import tiny
 from unerring.simulation.world import World
 
 PROCESS: Final = "relief"
@@ -56,7 +58,7 @@ class Acting(Processes):
         self.lacks = {}
         self.ends: dict[str, dict[str, State]] = {}
         self.answers, self.misled, self.instances = {}, [], []
-        self.config = ProcessesConfig(
+        config = ProcessesConfig(
             tick_us=20 * MILLISECOND_US,
             heartbeat_us=40 * MILLISECOND_US,
             suspect_us=draw.choice((150, 300)) * MILLISECOND_US,
@@ -70,7 +72,7 @@ class Acting(Processes):
             leads_max=draw.choice((1, 100)),
             transfers_max=draw.choice((1, 64)),
         )
-        self.history_groups = 256
+        self.config, self.bounds = tiny(world.seed, config), tiny(world.seed, ClusterBounds(f=self.f))
         self.grouping = Grouping(
             failover_us=draw.choice((0, 500, 5000)) * MILLISECOND_US,
             view_change_us=50 * MILLISECOND_US,
@@ -80,15 +82,17 @@ class Acting(Processes):
         for name in self.names:
             self._add_node(world, name)
         self._add_services(world)
+        self.resting = self.new_resting()
 
     def begun(self, world: World) -> list[str]:
         return self._all(world)
 
-    def failed(self) -> list[str]:
+    def ended(self, *statuses: str) -> list[str]:
+        """The instances that any node has seen end so."""
         return [
             instance
             for instance, states in self.ends.items()
-            if any(state.status in ("failed", "cancelled") for state in states.values())
+            if any(state.status in statuses for state in states.values())
         ]
 
     def lines(self, world: World) -> list[tuple[int, Any]]:

@@ -50,15 +50,16 @@ class Judge:
         table = chain.read(chain.base.from_us, chain.refresh(), None, ["_producer", "_epoch", "_sequence"])
         names = ("_producer", "_epoch", "_sequence")
         there = set(zip(*(table.column(name).to_pylist() for name in names), strict=True))
+        heard = {(producer, epoch) for producer, epoch, _ in there} | lost
         rows: list[tuple[int, str, int, int, dict[str, int]]] = []
         for (id, epoch), sent in self._publishing.sent.items():
             if self._publishing.streams[id] != stream:
                 continue
             producer = f"{id:016x}"
-            # Only a producer that began again without its buffer may lose anything.
-            excused = (
-                not self._publishing.config.durable and (producer, epoch) in lost and self._was_succeeded(id, epoch)
-            )
+            # Only a producer that began again without its buffer may lose anything. The loss of an epoch's end covers
+            # the epochs behind it of which nothing came.
+            ended = max((one for one in heard if one[0] == producer and one[1] <= epoch), default=None)
+            excused = not self._publishing.config.durable and ended in lost and self._was_succeeded(id, epoch)
             for sequence, event in enumerate(sent, 1):
                 key = (producer, epoch, sequence)
                 if key not in late and not (excused and key not in there):
@@ -98,8 +99,8 @@ class Judge:
             for event in perfect[stream]
         ]
         effects = [effect_of(at_us, line) for at_us, line in with_requests(acting.lines(self._world))]
-        begun, failed = acting.begun(self._world), acting.failed()
-        yield from check_effects(dues, effects, begun, failed, finished=finished)
+        begun, failed, parked = acting.begun(self._world), acting.ended("failed", "cancelled"), acting.ended("parked")
+        yield from check_effects(dues, effects, begun, failed, parked, finished=finished)
 
 
 def with_requests(lines: Sequence[tuple[int, Any]]) -> Iterable[tuple[int, Any]]:

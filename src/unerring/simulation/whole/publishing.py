@@ -11,6 +11,7 @@ from unerring.channels import Producer, ProducerConfig, any_epoch
 from unerring.model import MILLISECOND_US, TIME_MAX, Address, Entropy
 from unerring.simulation.mixing import payload_of
 from unerring.simulation.network import LinkSpec
+from unerring.simulation.tiny import tiny
 from unerring.simulation.world import World
 
 WAITED: Final = "a publish had to wait"
@@ -37,13 +38,14 @@ class Publishing:
         draw = world.draw
         self._world = world
         self._keyed = keyed
-        self.config = ProducerConfig(
+        config = ProducerConfig(
             durable=draw.choice(self.durable),
             buffer_count_max=draw.choice((5, 30, 100_000)),
             replay_bytes_max=draw.choice((1024, 1 << 20)),
             heartbeat_pause_us_max=draw.choice((50, 500)) * MILLISECOND_US,
             epoch_ahead_us_max=200 * MILLISECOND_US,
         )
+        self.config = tiny(world.seed, config)
         self.of: dict[str, tuple[Address, ...]] = {
             stream: tuple(f"producer-{stream}{n}" for n in range(draw.choice((1, 1, 2)))) for stream in streams
         }

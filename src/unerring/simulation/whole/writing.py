@@ -10,11 +10,13 @@ from unerring.channels import Consumer, ConsumerConfig, Frames, Loss, Start, Wat
 from unerring.log import LogWriter, Mark, Store, WriterConfig
 from unerring.model import MILLISECOND_US, Address, Entropy, StreamSchema
 from unerring.simulation.beside import Beside, Life, WorldLog
+from unerring.simulation.tiny import tiny
 from unerring.simulation.whole.publishing import Publishing
 from unerring.simulation.world import World
 
 WRITERS: Final = ("log0", "log1")
 BUCKETS: Final = 2
+NACK_PAUSE_US_MAX: Final = 100 * MILLISECOND_US
 LOST: Final = "events were declared lost"
 IN_HAND: Final = "a writer died with events that it had not sealed"
 
@@ -36,9 +38,9 @@ class Writing:
         self._beside = beside
         self._publishing = publishing
         self._schemas = {stream: schemas[stream] for stream in publishing.of}
-        self._config = WriterConfig(
-            rows_per_segment=draw.choice((1, 5, 50)), age_us_max=draw.choice((5, 20, 300)) * MILLISECOND_US
-        )
+        rows = draw.choice((1, 5, 50))
+        config = WriterConfig(rows_per_segment=rows, age_us_max=draw.choice((5, 20, 300)) * MILLISECOND_US)
+        self._config = tiny(world.seed, config)
         self._registered = draw.choice(("log", ""))
         """Both are one to the producers, or each has a name of its own."""
         self._in_hand_max = draw.choice((2, 20, 65_536))
@@ -46,6 +48,12 @@ class Writing:
         self._inbox: dict[Address, deque[Any]] = {name: deque() for name in self.names}
         for name in self.names:
             self._add(name)
+
+    @property
+    def silence_us(self) -> int:
+        """How long nothing may move between a producer and its log. A consumer hears of what it lacks with the longest
+        pause between heartbeats, asks at its longest pause, once in vain; and a segment is sealed at its age."""
+        return self._publishing.config.heartbeat_pause_us_max + 2 * NACK_PAUSE_US_MAX + self._config.age_us_max
 
     def _add(self, name: Address) -> None:
         inbox = self._inbox[name]
@@ -58,10 +66,11 @@ class Writing:
                 start=Start.LATEST if self.from_latest else Start.EARLIEST,
                 registered=self._registered or name,
                 in_hand_max=self._in_hand_max,
-                nack_pause_us_max=100 * MILLISECOND_US,
+                nack_pause_us_max=NACK_PAUSE_US_MAX,
+                nack_attempts_max=300,  # as long as with the product's pauses
                 epoch_ahead_us_max=200 * MILLISECOND_US,
             )
-            return Consumer(entropy, config, {} if self.from_latest else self._positions())
+            return Consumer(entropy, tiny(self._world.seed, config), {} if self.from_latest else self._positions())
 
         self._world.add(name, boot, on_deliver=lambda what: self._hear(name, what))
         self._beside.attach(name, self._write)
@@ -130,6 +139,12 @@ class Writing:
             for id, of in self._publishing.streams.items()
             if of == stream and machine is not None and machine.position(id) is not None
         ]
+
+    @property
+    def reached(self) -> list[object]:
+        """How far each host has heard each producer."""
+        machines: list[Any] = [self._world.nodes[name].machine for name in self.names]
+        return [machine.position(id) for machine in machines if machine for id in self._publishing.streams]
 
     def _join(self, writers: Mapping[str, LogWriter], life: Life) -> None:
         for stream, writer in writers.items():
