@@ -22,6 +22,7 @@ from tests.hosts import GIVEN, Host, Hosts, hidden_folders, hosts
 from tests.releases import last_release
 from tests.s3 import S3Server
 from unerring.model import TIME_MIN, Actor, LogError, verified_json
+from unerring.runtime import node_statuses
 from unerring.runtime.certificates import make_certificates
 from unerring.runtime.secret import shared_secret
 
@@ -32,8 +33,13 @@ STORE = "s3://unerring/spread"
 PATIENCE_S = 600.0
 PER_S = 50
 """Events in a second."""
-STATUS = Path("srv/scratch/live/status")
+SCRATCH = Path("srv/scratch")
+STATUS = SCRATCH / "live/status"
+THIS = "src"
+"""The folder with this release; hosts may have an older one in another. Each host has one process node, for f = 1."""
 RECEIVED_LOOK_S = 0.05
+FRESH_S = 5.0
+"""What a process node told longer ago may be of the one before."""
 
 
 class Spread:
@@ -56,13 +62,15 @@ class Spread:
         self.options += [f"--host={name}={running[name].address}" for name in "abc"]
         self._world: subprocess.Popen[str] | None = None
         self._runs: dict[str, subprocess.Popen[bytes]] = {}
+        self._sources: dict[str, str] = {}
         self.pause = threading.Event()
 
-    def run(self, host: str, *options: str, source: str = "src") -> None:
+    def run(self, host: str, *options: str, source: str = THIS) -> None:
         """Start the run of a host, with the release that is in that folder of what it was given."""
         command = [sys.executable, "-m", "unerring", "run", APP, "--engine", "live", *self.options, "--here", host]
         command += ["--data", STORE, "--scratch", "/srv/scratch", *options]
         environment = {**self.environment, "PYTHONPATH": f"{GIVEN / source}:{GIVEN}"}
+        self._sources[host] = source
         self._runs[host] = self.hosts[host].start(self.folder / f"{host}.log", *command, **environment)
 
     def take_down(self, host: str) -> None:
@@ -113,10 +121,18 @@ class Spread:
             counted[name.partition("/")[0]] += standing == "caught_up" and not old
         return bool(counted) and all(count >= 2 for count in counted.values())
 
+    def nodes(self) -> dict[str, str]:
+        """The process nodes that run on some host, and why each takes no part; empty: it does."""
+        running = {name: host.root / SCRATCH for name, host in self.hosts.items() if name in self._runs}
+        return {f"{name} on {host}": why for host, root in running.items() for name, why in absent_in(root).items()}
+
     def until_whole(self, before: dict[str, list[Any]]) -> None:
+        """Also of what process nodes promised: no further host may be lost before those of the last one know it. An
+        older release does not tell whether its nodes take part."""
         until_s = time.monotonic() + PATIENCE_S
-        while not self.whole(before):
-            assert time.monotonic() < until_s, self.ask("members")
+        tell = sum(self._sources[host] == THIS for host in self._runs)
+        while not self.whole(before) or sorted(self.nodes().values()) != [""] * tell:
+            assert time.monotonic() < until_s, (self.ask("members"), self.nodes())
             self.pause.wait(0.5)
 
     def on(self, host: str) -> dict[str, list[Any]]:
@@ -154,6 +170,14 @@ def spread_hosts(tmp_path: Path, server: Any, older: bool = False) -> Iterator[S
             yield Spread(running, store, tmp_path, given)
         finally:
             store.end()
+
+
+def absent_in(scratch: Path) -> dict[str, str]:
+    """Why each process node of a host takes no part, as its status says; empty: it takes part."""
+    with contextlib.suppress(OSError):  # the host is lost, or is coming
+        told = node_statuses(scratch / "processes")
+        return {node.name: node.absent if time.time() - node.at < FRESH_S else "it tells nothing" for node in told}
+    return {}
 
 
 def longest(moved: list[list[float]], after_s: float, until_s: float) -> float:

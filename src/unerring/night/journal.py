@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from unerring.model import CallerError, DiskError
+from unerring.model import UNDECODABLE, CallerError, DiskError
 from unerring.night.findings import Findings
 from unerring.night.parts import Part
 from unerring.night.piece import Piece, Trial
@@ -92,7 +92,7 @@ class Journal:
         for line in data.split(b"\n")[:-1]:
             try:
                 yield msgspec.json.decode(line, type=Line)
-            except msgspec.DecodeError as error:
+            except UNDECODABLE as error:
                 raise CallerError(
                     f"{self.path} has a line that is none ({error}); move the folder away, and begin another night"
                 ) from None
@@ -185,6 +185,6 @@ def _newest(home: Path) -> Journal | None:
 def _opened(folder: Path) -> Journal:
     try:
         night = msgspec.json.decode((folder / "night.json").read_bytes(), type=Night)
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, *UNDECODABLE) as error:
         raise CallerError(f"{folder / 'night.json'} cannot be read ({error}); move the folder away") from None
     return Journal(folder, night)

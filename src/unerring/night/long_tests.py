@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from unerring.model import CallerError
+from unerring.model import UNDECODABLE, CallerError
 
 if TYPE_CHECKING:
     import pytest
@@ -44,7 +44,7 @@ def collect(files: Sequence[Path]) -> tuple[LongTest, ...]:
     for line in done.stdout.splitlines():
         try:
             return msgspec.json.decode(line, type=_Collected).tests
-        except msgspec.DecodeError:
+        except UNDECODABLE:
             continue  # pytest's own lines
     raise CallerError(f"pytest cannot collect the tests of {files[0].parent}: {(done.stdout + done.stderr)[-400:]}")
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unerring.model import CallerError
+from unerring.model import UNDECODABLE, CallerError
 from unerring.night.report import Report
 from unerring.night.zoo import zoo
 
@@ -77,14 +77,15 @@ def keep(report: Path, data: Path) -> None:
         now = kept.get((one.scenario, one.mutant))
         if now is None or not now.times:
             kept[one.scenario, one.mutant] = one
-    whole = msgspec.structs.replace(told, mutants=list(kept.values()))
+    short = [{**one, "text": ""} for one in told.findings]  # it names places of one machine
+    whole = msgspec.structs.replace(told, mutants=list(kept.values()), findings=short)
     (data / NIGHT).write_bytes(msgspec.json.format(msgspec.json.encode(whole)) + b"\n")
 
 
 def _read(path: Path, kind: Any) -> Any:
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, *UNDECODABLE) as error:
         raise CallerError(f"{path} cannot be read ({error}); a night writes it as report.json") from None
 
 

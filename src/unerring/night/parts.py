@@ -30,6 +30,7 @@ _HOSTILE: Final = (
     "correlation-async",
     "correlation-standby",
     "correlation-upgrade",
+    "correlation-hosts-upgrade",
     "correlation-shards",
     "processes",
 )

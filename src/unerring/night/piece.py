@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from unerring.model import CallerError
+from unerring.model import UNDECODABLE, CallerError
 from unerring.night.parts import FUZZER, Part, scenario_of
 from unerring.simulation import catch, encode_schedule, pour, run, schedule_of, shrink
 
@@ -174,7 +174,7 @@ def _fuzz(piece: Piece) -> Trial:
     )
     try:
         fuzzed = msgspec.json.decode(done.stdout.splitlines()[-1], type=_Fuzzed)
-    except (IndexError, msgspec.DecodeError):
+    except (IndexError, *UNDECODABLE):
         text = (done.stdout + done.stderr)[-TEXT_CHARS_MAX:]
         return Trial(0, found=(Found(piece.first, f"{program} ended with {done.returncode}", text),))
     return Trial(fuzzed.inputs, found=fuzzed.found)

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from unerring.model import UnerringError
+from unerring.model import UNDECODABLE, UnerringError
 from unerring.night.division import Division
 from unerring.night.findings import Finding, Findings
 from unerring.night.journal import Journal, Line, took_lately
@@ -213,7 +213,7 @@ class Spender:
             watch.heard()
             try:
                 what = said.decode(line)
-            except msgspec.DecodeError:
+            except UNDECODABLE:
                 continue  # something that is tried wrote a line of its own
             if isinstance(what, Ends):
                 return seed, what.trial

@@ -11,7 +11,9 @@ from unerring.night.parts import known_scenarios
 SUBJECTS: Final = {
     "channels": "channels",
     "correlation": "correlation",
+    "correlation-durable": "correlation, with disks",
     "correlation-hosts": "correlation over hosts, sealing",
+    "correlation-hosts-upgrade": "upgrades over hosts",
     "correlation-shards": "shards that split and merge",
     "correlation-upgrade": "upgrades",
     "filter": "filter of services",

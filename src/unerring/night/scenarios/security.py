@@ -22,6 +22,7 @@ from unerring.dashboard import SESSION_S_MAX, Access
 from unerring.log import Anchor, is_signed, merkle_climb, merkle_path, merkle_root, statement_of
 from unerring.model import (
     ANY_RUN,
+    UNDECODABLE,
     Actor,
     Allow,
     Policy,
@@ -384,7 +385,7 @@ def _unverified(data: bytes, kind: Any, where: str) -> Any:
     """Reads what is there, and does not compare it with its digest."""
     try:
         return msgspec.json.decode(data.partition(b"\n")[2])
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         raise UnerringError(f"{where} is damaged") from None
 
 
