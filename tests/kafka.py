@@ -17,7 +17,7 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import KafkaException, Producer
 
-from tests.ports import free_port, is_free
+from tests.ports import free_port, pairs_of_ports
 from tests.registry import RegistryServer
 
 CONF = ctypes.c_void_p
@@ -153,12 +153,7 @@ class WeedBroker:
             assert time.monotonic() < deadline, error
 
     def _start(self) -> None:
-        ports: dict[str, int] = {}
-        for name in ("master", "volume", "filer"):
-            port = free_port()
-            while not is_free(port + 10_000):
-                port = free_port()
-            ports[name] = port
+        ports = {name: port for name, (port, _) in pairs_of_ports(("master", "volume", "filer"), 10_000).items()}
         (self._folder / "data").mkdir()
         options = {
             "dir": self._folder / "data",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
 from random import Random
 
 _FROM, _BELOW = 10_000, 32_000
@@ -23,6 +24,19 @@ def free_ports(count: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> list
 
 def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
     return free_ports(1, kind)[0]
+
+
+def pairs_of_ports(names: Sequence[str], apart: int) -> dict[str, tuple[int, int]]:
+    """Two for each name, so far apart, for servers that take their second one for granted."""
+    pairs: dict[str, tuple[int, int]] = {}
+    taken: set[int] = set()
+    while len(pairs) < len(names):
+        port = _RANDOM.randrange(_FROM, _BELOW - apart)
+        both = (port, port + apart)
+        if taken.isdisjoint(both) and all(map(is_free, both)):
+            pairs[names[len(pairs)]] = both
+            taken.update(both)
+    return pairs
 
 
 def is_free(port: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> bool:

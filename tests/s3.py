@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.ports import free_port, is_free
+from tests.ports import free_port, pairs_of_ports
 
 OWNER = ("owner", "the-owners-secret")
 READER = ("reader", "the-readers-secret")
@@ -22,6 +22,7 @@ BUCKET = "unerring"
 TABLES = "tables"
 """The bucket whose Iceberg tables the server's own catalogue keeps."""
 PATIENCE_S = 120
+STARTS_MAX = 3
 _ASK = "import httpx, sys; print(httpx.get(sys.argv[1]).status_code, end='')"
 
 _IDENTITIES = {
@@ -40,6 +41,10 @@ _IDENTITIES = {
 }
 
 
+class PortTaken(RuntimeError):
+    """Somebody took a port between the look and the bind."""
+
+
 @dataclass
 class S3Server:
     """A running server, and what its users set in their environment."""
@@ -54,11 +59,20 @@ class S3Server:
     @staticmethod
     def start(folder: Path, data: Path | None = None, host: str = "127.0.0.1", inside: Sequence[str] = ()) -> S3Server:
         """Start a server, and wait until it serves its bucket. `inside`: what commands are prefixed with that run where
-        its address is known."""
+        its address is known. Others on this machine look for ports at the same time: one that is lost is another's."""
+        for _ in range(STARTS_MAX - 1):
+            with suppress(PortTaken):
+                return S3Server._start(folder, data, host, inside)
+        return S3Server._start(folder, data, host, inside)
+
+    @staticmethod
+    def _start(folder: Path, data: Path | None, host: str, inside: Sequence[str]) -> S3Server:
         (folder / "identities.json").write_text(json.dumps(_IDENTITIES))
         held = data or folder / "data"
         held.mkdir(exist_ok=True)
-        ports = _free_ports()
+        ports: dict[str, int] = {}
+        for service, (port, calls) in pairs_of_ports(("master", "volume", "filer", "s3", "admin"), 10_000).items():
+            ports |= {f"{service}.port": port, f"{service}.port.grpc": calls}
         catalogue = free_port()
         options = {
             "dir": held,
@@ -114,7 +128,8 @@ class S3Server:
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(0.05)
         self.end()
-        raise RuntimeError(f"the S3 server did not start:\n{self.log.read_text(errors='replace')[-3000:]}")
+        told = self.log.read_text(errors="replace")
+        raise (PortTaken if "address already in use" in told else RuntimeError)(f"no S3 server:\n{told[-3000:]}")
 
     def _refuses_strangers(self) -> bool:
         if self.inside:
@@ -124,14 +139,3 @@ class S3Server:
             return httpx.get(f"{self.endpoint}/{BUCKET}").status_code == 403
         except httpx.HTTPError:
             return False
-
-
-def _free_ports() -> dict[str, int]:
-    """A port for each service; that of its remote calls must be 10 000 above."""
-    ports: dict[str, int] = {}
-    for service in ("master", "volume", "filer", "s3", "admin"):
-        port = free_port()
-        while not {port, port + 10_000}.isdisjoint(ports.values()) or not is_free(port + 10_000):
-            port = free_port()
-        ports |= {f"{service}.port": port, f"{service}.port.grpc": port + 10_000}
-    return ports
