@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+from typing import TYPE_CHECKING
+
+import py4j.java_gateway
+
 from unerring.pipeline.session import own_sentence, sentence_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class OfADeadJvm(Exception):
@@ -31,3 +39,11 @@ def test_the_most_telling_line_is_said() -> None:
     java = "An error occurred.\n: org.apache.spark.SparkException: no\nCaused by: java.io.IOException: full"
     assert sentence_of(Exception(java)) == "java.io.IOException: full"
     assert sentence_of(Exception("x unerring.model.errors.LogError: it is damaged\n at y")) == "it is damaged"
+
+
+def test_what_py4j_says_of_a_jvm_that_ends_is_not_shown(spark: SparkSession) -> None:
+    """It says it by the root's logger, at times while a run ends in order."""
+    theirs = logging.LogRecord("root", logging.ERROR, py4j.java_gateway.__file__, 1, "sending", (), None)
+    ours = logging.LogRecord("root", logging.ERROR, __file__, 1, "sending", (), None)
+    assert not logging.getLogger().filter(theirs)
+    assert logging.getLogger().filter(ours)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -145,6 +146,9 @@ def start(config: SparkConfig, name: str = "unerring") -> SparkSession:
         )
     for key, value in options.items():
         builder = builder.config(key, value)
+    if config.log is not None:  # Who ends at the same time as its JVM reads what py4j raises, not its stack.
+        logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
+        logging.getLogger().addFilter(_is_not_py4js)
     with _stderr_to(None if submitted else config.log), jvm.starting():
         try:
             return builder.getOrCreate()
@@ -167,6 +171,11 @@ def _not_started(config: SparkConfig, error: Exception) -> ConfigError | WorldEr
             "spark-defaults.conf of all of them"
         )
     return WorldError(f"Spark did not start on {config.master}: {_cause(error)}{_see(config.log)}")
+
+
+def _is_not_py4js(record: logging.LogRecord) -> bool:
+    """Some of it is not said by its own logger: its thread that gives Java's objects back may meet a JVM that ends."""
+    return "py4j" not in Path(record.pathname).parts
 
 
 @contextmanager
