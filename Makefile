@@ -8,7 +8,7 @@
 #   make peers      Apache Flink, DuckDB with Polars, DBOS, Temporal, Restate (needs npm), and Zenoh with NATS, each in an
 #                   environment of its own, for the races of `unerring bench pipeline`, `processes` and `channels --against NAME` (docs/races.md)
 #   make bench      figures with their goals (BENCH=name for one of them)
-#   make pictures   take docs/images/*.png again, from a real run of the factory
+#   make pictures   take docs/images/*.png again, and draw trace.svg, from real runs of the factory
 #   make site       the documentation as a static site with search and API reference, in build/site
 #   make format     format the code
 #   make lock       write requirements.lock again from pyproject.toml (UPGRADE=1: to the newest versions)
@@ -91,6 +91,7 @@ bench: install
 
 pictures: install
 	@"$(VENV)/bin/python" scripts/pictures docs/images
+	@"$(VENV)/bin/python" scripts/trace_picture.py docs/images
 
 site: install
 	@scripts/website/build "$(VENV)/bin/python"

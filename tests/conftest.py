@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.connect import ConnectServer
 from tests.etcd import etcd_server
+from tests.faults import build
 from tests.s3 import S3Server
 
 if TYPE_CHECKING:
@@ -92,6 +93,12 @@ def server() -> Callable[[str], Path]:
         return found
 
     return path_of
+
+
+@pytest.fixture(scope="session")
+def faulty(server: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library that `tests.faults` preloads into processes whose clocks leap and whose disks fail."""
+    return build(server("cc"), tmp_path_factory.mktemp("faults"))
 
 
 @pytest.fixture(scope="session")

@@ -44,6 +44,8 @@ class Host:
 
     def __init__(self, joined: Network, name: str, given: Path, hidden: Sequence[str]) -> None:
         self.address = joined.addresses[name]
+        self._joined, self._name = joined, name
+        joined.plug(name)
         apart = ["unshare", "--mount", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc"]
         known = {"localhost": "127.0.0.1", **joined.addresses}
         names = "".join(f"{address} {host}\n" for host, address in known.items())
@@ -80,9 +82,11 @@ class Host:
         return subprocess.run(done, capture_output=True, text=True, timeout=600, check=False)
 
     def lose(self) -> None:
-        """The first process of a host is killed, and with it all others: nothing of it is left."""
+        """Its cable is pulled first: to the others it falls silent, and no kernel ends its connections. Then its first
+        process is killed, and with it all others: nothing of it is left."""
         if self._outside.returncode is not None:
             return
+        self._joined.unplug(self._name)
         with contextlib.suppress(psutil.NoSuchProcess):
             self._init.send_signal(signal.SIGKILL)
         self._outside.communicate()

@@ -46,6 +46,7 @@ BY_DESIGN: Final = {
     ("learned costs", "removed"): "costs are learned again; they only choose groups",
     ("process numbers", "removed"): "a number of a process that ended",
     ("process numbers", "swapped"): "a number counts only with the process's start time",
+    ("starts of processes", "removed"): "the wall clock says when a process starts",
     ("ledgers, status, verdicts", "removed"): "written again by the run; for people",
     ("ledgers, status, verdicts", "rolled back"): "written again by the run; for people",
     ("ledgers, status, verdicts", "swapped"): "written again by the run; for people",

@@ -41,6 +41,7 @@ from unerring.runtime import timeline
 from unerring.runtime.live.hosting import note
 from unerring.runtime.os_processes import own_number
 from unerring.runtime.process_cluster import PLACES, Places
+from unerring.runtime.starts import start_us
 from unerring.runtime.storage import SqliteStorage, StorageConfig
 from unerring.runtime.timeline import What
 from unerring.sinks import register
@@ -78,6 +79,7 @@ def make(data: Path) -> None:
     batches.note(data, batches.Batch(1, "spark", 1, ("Rate",), 0, 1.0, 9, {}, 5, 0.0, 3))
     note(data / "live" / "status" / "Rate.0.json", "Rate/0", {"phase": "MEMBER"})
     own_number(data, "driver")
+    start_us(data / "live", "Rate.0", 0)
     (data / "processes").mkdir()
     (data / "processes" / PLACES).write_bytes(protect_json(Places([APP], {"n0": 7000})))
     (data / "costs.json").write_bytes(b"[]")

@@ -61,13 +61,16 @@ def test_a_restored_run_has_all_that_the_run_had(
     assert "every byte that was read is as it was written" in capsys.readouterr().out
     before, after = contents(data), contents(tmp_path / "again")
     left = {name for name in before if name not in after}
-    assert all(name.startswith(("pids/", "live/status/")) or name.endswith(("secret", ".json")) for name in left), left
+    assert all(
+        name.startswith(("pids/", "live/started/", "live/status/")) or name.endswith(("secret", ".json"))
+        for name in left
+    ), left
     assert "live/secret" in left
     assert {name: before[name] for name in after} == after
     damaged = verify(tmp_path / "again")
     assert not damaged.damage
     kinds = {kind.name for kind in damaged.kinds if not kind.files}
-    assert kinds == {"process numbers"}
+    assert kinds == {"process numbers", "starts of processes"}
 
 
 def test_whatever_operations_says_is_on_the_store_is_in_a_backup() -> None:

@@ -19,10 +19,11 @@ from unerring.app.inputs import Inputs, rules_of
 from unerring.app.metrics import Metrics
 from unerring.app.parts import FILE as PARTS, Parts, channel_part
 from unerring.app.status import RunStatus
+from unerring.app.status.document import behind_log
 from unerring.app.status.prometheus import prometheus
 from unerring.dashboard.screen import render_status
 from unerring.log import EventLog, LogWriter
-from unerring.model import SECOND_US, Stamp, StreamSchema, protect_json, schema_of, verified_json
+from unerring.model import SECOND_US, TIME_MIN, Stamp, StreamSchema, protect_json, schema_of, verified_json
 from unerring.runtime.os_processes import own_number
 
 OPERATIONS = Path(__file__).parent.parent.parent / "docs" / "operations.md"
@@ -80,7 +81,8 @@ def data(tmp_path: Path) -> Path:
 def alerts() -> dict[str, tuple[str, float, str]]:
     """The alerts of docs/operations.md of the form `metric > number`, and the sample that silences each at 0."""
     (found,) = [block for block in blocks_of("operations.md", OPERATIONS.read_text()) if block.save_as == "alerts.yaml"]
-    expression = r"(unerring_\w+) > ([0-9.]+)(?: unless on \(instance\) (.+) == 0)?$"
+    of_rules = r"(?: unless on \(instance, stream\) unerring_situations_total)?"
+    expression = rf"(unerring_\w+) > ([0-9.]+){of_rules}(?: unless on \(instance\) (.+) == 0)?$"
     told = re.findall(rf"alert: (\w+)\n\s+expr: {expression}", found.text, re.MULTILINE)
     return {name: (metric, float(bound), unless) for name, metric, bound, unless in told}
 
@@ -156,3 +158,16 @@ def test_a_channel_on_which_nobody_is_heard_is_named(tmp_path: Path) -> None:
     assert re.match(
         r"no producer was heard of on the channel of TxnAsia since 36\d\d s: is one at tcp://127.0.0.1:9\?", note
     )
+
+
+def test_a_replica_whose_rule_is_too_slow_is_behind_the_log() -> None:
+    """Its source gives it no more than it takes, nor takes more from the log: there is no lag between them."""
+    tree = {"nodes": [{"name": "Txn", "runs_on": "Txn"}, {"name": "Away", "runs_on": "Away"}]}
+    slow = {"name": "Txn/0", "through": 5 * SECOND_US, "inputs": {"TxnAsia": {}}, "lag_s": 1.0}
+    shard = {"name": "Txn.1/0", "shard_of": "Txn", "through": 64 * SECOND_US, "inputs": {"TxnAsia": {}}, "lag_s": 2.0}
+    source = {"name": "source_TxnAsia/0", "lag_s": 0.0}
+    new = {"name": "Txn/1", "through": TIME_MIN, "inputs": {"TxnAsia": {}}, "lag_s": 0.0}
+    unknown = {"name": "Away/0", "through": 5 * SECOND_US, "inputs": {"TxnAsia": {}}, "lag_s": 3.0}
+    processes: list[dict[str, Any]] = [slow, shard, source, new, unknown]
+    behind_log(processes, tree, {"Txn": 65 * SECOND_US})
+    assert [one["lag_s"] for one in processes] == [60.0, 2.0, 0.0, 0.0, 3.0]

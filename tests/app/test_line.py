@@ -133,6 +133,19 @@ def test_an_instance_that_is_gone_is_missed_by_its_situation_and_its_interaction
     assert all(gone in witness for _, witness in wrong(data))
 
 
+def test_a_host_without_process_nodes_judges_no_instances_and_says_so(data: Path, tmp_path: Path) -> None:
+    """Around a store the nodes are on the hosts of the run, and an audit may be on another."""
+    line = reconcile(app(), place_of(data, tmp_path / "elsewhere"))
+    assert line.violations == ()
+    assert "no process node of" in line.notes[0]
+    where_nodes_were = tmp_path / "elsewhere" / PROCESSES
+    where_nodes_were.mkdir(parents=True)
+    (where_nodes_were / PLACES).write_bytes(protect_json(Places(["plant"], {"n0": 1})))
+    assert {one.promise for one in reconcile(app(), place_of(data, tmp_path / "elsewhere")).violations} == {STARTED}
+    shutil.rmtree(data / PROCESSES)
+    assert {one.promise for one in reconcile(app(), data).violations} == {STARTED}, "they were nowhere else"
+
+
 def test_an_instance_that_no_situation_started_is_a_stranger(data: Path) -> None:
     strange = invent_instance(data / PROCESSES)
     told = wrong(data)

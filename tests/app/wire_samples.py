@@ -50,7 +50,7 @@ def written() -> dict[str, Any]:
 def numbers() -> dict[str, int]:
     """By module, of what it writes on a disk or says in a greeting."""
     known = {}
-    for package in ("app", "audit", "log", "matching", "runtime"):
+    for package in ("app", "audit", "log", "matching", "pipeline", "runtime"):
         path = importlib.import_module(f"unerring.{package}").__path__
         for module in pkgutil.walk_packages(path, f"unerring.{package}."):
             source = importlib.util.find_spec(module.name)

@@ -70,7 +70,7 @@ def test_an_unknown_benchmark_or_option_is_answered_with_a_sentence() -> None:
     assert "benchmark dashboard has no --against" in ran.stderr
     ran = bench("processes", "--part", "open,pigeon")
     assert ran.returncode == 2
-    assert "has no part 'pigeon'; it has actions, open, history, burst, limits, spent" in ran.stderr
+    assert "has no part 'pigeon'; it has actions, kills, open, history, burst, limits, spent" in ran.stderr
 
 
 def test_a_part_of_a_benchmark_runs_alone() -> None:
@@ -78,6 +78,15 @@ def test_a_part_of_a_benchmark_runs_alone() -> None:
     assert ran.returncode == 0, ran.stderr
     figures = [json.loads(line)["figure"] for line in ran.stdout.splitlines()]
     assert {name.split(".")[0] for name in figures} == {"open_instances", "history"}
+
+
+def test_our_kills_are_measured_without_a_peer() -> None:
+    ran = bench("processes", "--part", "kills", "--quick", "--json")
+    assert ran.returncode == 0, ran.stderr
+    figures = {one["figure"]: one["value"] for one in map(json.loads, ran.stdout.splitlines())}
+    for how in ("usual", "tuned"):
+        assert figures[f"failover.ours.{how}.worker.p50_s"] > 0
+        assert figures[f"doubled.ours.{how}.effects"] == 0
 
 
 def test_an_instance_s_time_is_spent_on_what_goes_on() -> None:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
+
+import pytest
+
+from unerring.cli import main
+from unerring.processes import ProcessesConfig
 
 SOURCE = """
 from unerring.processes.build import Process
@@ -41,6 +47,24 @@ def test_a_node_runs_an_instance_once(tmp_path: Path) -> None:
     for _ in range(2):
         done = unerring(tmp_path, "node", "shop:double", "--start", "double=d1", "--given", '{"n": 21}')
         assert json.loads(done.stdout) == {"n": 42}, done.stderr
+
+
+@pytest.mark.parametrize(("bound", "heartbeat_us"), [((), 50_000), (("--failover", "200ms"), 10_000)])
+def test_a_failover_bound_chooses_how_often_a_node_is_heard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: tuple[str, ...], heartbeat_us: int
+) -> None:
+    (tmp_path / "shop.py").write_text(SOURCE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    configs: list[ProcessesConfig] = []
+
+    async def run(processes: object, name: str, links: object, config: ProcessesConfig, *others: object) -> None:
+        configs.append(config)
+
+    monkeypatch.setattr("unerring.cli.node._run", run)
+    with suppress(SystemExit):
+        main(["node", "shop:double", *bound])
+    assert [config.heartbeat_us for config in configs] == [heartbeat_us]
 
 
 def test_what_a_node_writes_is_for_its_user_alone(tmp_path: Path) -> None:

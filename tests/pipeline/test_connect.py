@@ -165,6 +165,7 @@ def test_a_setting_of_the_server_is_refused(connect_server: ConnectServer) -> No
         connecting.connect(connect_server.url, {"spark.executor.memory": "1g"})
 
 
+@pytest.mark.long
 def test_a_run_that_is_killed_and_started_again_seals_what_any_other_does(
     connect_server: ConnectServer, tmp_path: Path
 ) -> None:

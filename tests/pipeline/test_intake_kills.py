@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from unerring.log import EventLog, Quarantine
 
 from .intake_kills import prepare, sealed_bytes, storm, undisturbed
 
 
+@pytest.mark.long
 def test_kills_leave_what_an_undisturbed_intake_seals(java: Path, tmp_path: Path) -> None:
     tables = prepare(tmp_path, 1, 4)
     wanted, kept_out = undisturbed(tables)

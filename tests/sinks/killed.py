@@ -23,6 +23,9 @@ from unerring.log import EventLog, LocalStore
 from unerring.sinks import Delivery, DeliveryConfig, SinkRecord, address_of, open_target, register
 
 ROWS = 80
+ROWS_OF_KAFKA = 20
+"""The mock cluster keeps 5 MiB of a partition, some 15 000 situations, and lets the oldest go: on a slow machine, where
+many tries are no kills, there would be more of them."""
 CONFIG = DeliveryConfig(rows_max=16, look_s=0.001, pause_s_min=0.005, pause_s_max=0.05)
 TRIES_PER_KILL = 6
 
@@ -76,14 +79,15 @@ def main(url: str, folder: Path, name: str, kills: int, seed: int) -> dict[str, 
     random = Random(seed)
     chain = EventLog(folder / "log").create(SCHEMA, buckets=2)
     record = register(LocalStore(folder), name, SCHEMA.name, str(address_of(url)))
-    add(chain, rows(ROWS, seed=seed), ROWS)
+    count = ROWS_OF_KAFKA if kind == "kafka" else ROWS
+    add(chain, rows(count, seed=seed), count)
     began = time.monotonic()
     reap(driver(url, folder, record))
     whole_s = time.monotonic() - began
     killed = tries = pairs = 0
     while killed < kills and tries < TRIES_PER_KILL * kills:
         tries += 1
-        add(chain, rows(ROWS, chain.through_us + 3, seed=seed + tries), ROWS)
+        add(chain, rows(count, chain.through_us + 3, seed=seed + tries), count)
         pids = [driver(url, folder, record)]
         if random.random() < 0.3 and kind != "kafka":  # the mock cluster does not fence
             pids.append(driver(url, folder, record))

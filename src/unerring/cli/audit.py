@@ -87,6 +87,7 @@ def command(
     from unerring.cli._times import time_us
     from unerring.model import TIME_MAX
     from unerring.pipeline import SparkConfig, spark_session
+    from unerring.tracing import untold
 
     console = Console(stderr=True)
     check_run(place)
@@ -104,7 +105,11 @@ def command(
         sinks=sink or (),
     )
     config = SparkConfig(master=master, memory=memory, log=str(place.scratch / "audit.log"))
-    with console.status("starting Spark") as status, spark_session(config, f"audit {loaded.name}") as spark:
+    with (
+        untold(),
+        console.status("starting Spark") as status,
+        spark_session(config, f"audit {loaded.name}") as spark,
+    ):
         report = audit.run(spark, status.update)
     keep(report, place)
     acted = (
