@@ -35,13 +35,16 @@ export PYTHONDONTWRITEBYTECODE :=
 
 run := "$(VENV)/bin/python" -m
 
-.PHONY: help install test lint format lock vulnerabilities demo campaign night peers bench pictures site clean
+.PHONY: help install install-campaign test lint format lock vulnerabilities demo campaign night peers bench pictures site clean
 
 help:
 	@sed -n 's/^#   make/  make/p' Makefile
 
 install:
 	@scripts/install
+
+install-campaign:
+	@scripts/install campaign
 
 lint: install
 	@echo '== format'
@@ -64,11 +67,11 @@ format: install
 demo: install
 	@$(run) unerring demo
 
-campaign: install
+campaign: install-campaign
 	@$(run) pytest -v -p no:xdist --timeout=7200 tests/campaign
 	@$(run) pytest -v -p no:xdist --timeout=7200 -m long
 
-night: install
+night: $(if $(QUICK),install,install-campaign)
 	@$(run) unerring night --fuzz tests/fuzz $(if $(QUICK),--quick,--hours $(HOURS) --tests tests/campaign)
 
 peers: install

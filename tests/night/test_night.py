@@ -194,6 +194,22 @@ def test_the_tests_of_a_file_share_the_time_of_one_and_take_turns() -> None:
     assert division.next_piece(1e9) is None
 
 
+def test_a_short_night_is_not_spent_by_the_first_turn_of_long_tests() -> None:
+    tests = [Part("tests", f"test_{number}.py::test_it") for number in range(20)]
+    seeds = [Part("seeds", name) for name in ("log", "intake", "channels")]
+    division = Division([*tests, *seeds], {part.name: 0 for part in [*tests, *seeds]}, {})
+    spent_s = {"tests": 0.0, "seeds": 0.0}
+    while sum(spent_s.values()) < 3_000:
+        piece = division.next_piece(1e9)
+        assert piece is not None
+        seconds = 300.0 if piece.part.kind == "tests" else PIECE_S
+        spent_s[piece.part.kind] += seconds
+        division.add(piece, Trial(piece.count), seconds)
+    fair = sum(part.weight(0) for part in seeds) / sum(part.weight(0) for part in [*tests, *seeds])
+    assert spent_s["seeds"] / sum(spent_s.values()) >= fair
+    assert spent_s["tests"] > 0
+
+
 def test_a_night_knows_what_tests_took_in_those_before(tmp_path: Path) -> None:
     short, long = (Part("tests", f"test_long.py::test_{name}") for name in ("short", "long"))
     journal = night(tmp_path)

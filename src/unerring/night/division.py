@@ -1,6 +1,9 @@
 """How a night's time is divided: whoever has had least for its weight is next.
 
-The tests of a file share the time of one, and take turns."""
+First the kind, then who of it: a long test is over a hundred times what a piece of seeds is, and a short night would be
+spent by the first turn of all tests. Those that have had no turn have one in another night, as each begins with others.
+The tests of a file share the time of one, and take turns.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from unerring.night.parts import Part, scenario_of
+from unerring.night.parts import Kind, Part, scenario_of
 from unerring.night.piece import Piece, Trial
 from unerring.simulation import least_reached
 
@@ -53,7 +56,8 @@ class Division:
         """What the parts of a group have had together."""
         self._tried: dict[str, int] = {part.name: 0 for part in parts}
         self._pieces: dict[str, int] = {part.name: 0 for part in parts}
-        self._under_way: dict[str, int] = {part.group: 0 for part in parts}
+        self._under_way: dict[Piece, float] = {}
+        """What is done now, and about how long it takes."""
         self._mutant: dict[str, int] = {part.name: 0 for part in parts}
         self._reached: dict[str, set[str]] = {part.name: set() for part in parts}
         self.pairs: dict[str, Counter[str]] = {part.name: Counter() for part in parts}
@@ -63,12 +67,14 @@ class Division:
     def next_piece(self, left_s: float) -> Piece | None:
         """The next one that ends in time; None: nothing does. It counts as under way until `add`."""
         waiting = [part for part in self._parts if self.expected_s(part) <= left_s]
-        free = [part for part in waiting if part.kind not in ("tests", "fuzz") or not self._under_way[part.group]]
+        busy = {piece.part.group for piece in self._under_way}
+        free = [part for part in waiting if part.kind not in ("tests", "fuzz") or part.group not in busy]
         if not free:
             return None
-        part = min(free, key=lambda one: (self._had(one), self._pieces[one.name]))
+        kind = min(dict.fromkeys(part.kind for part in free), key=self._kind_had)
+        part = min((one for one in free if one.kind == kind), key=lambda one: (self._had(one), self._pieces[one.name]))
         piece = self._piece(part, left_s)
-        self._under_way[part.group] += 1
+        self._under_way[piece] = self.expected_s(part) if kind == "tests" else PIECE_S
         self._next_seed[part.name] += piece.count if part.kind != "mutants" else self._mutant_seeds(part, piece)
         return piece
 
@@ -82,7 +88,7 @@ class Division:
         if not piece.shrinks:
             self._tried[name] += trial.tried
             self._pieces[name] += 1
-        self._under_way[group] = max(self._under_way[group] - 1, 0)
+        self._under_way.pop(piece, None)
         self._found[group] = self._found.get(group, 0) + new
         self._reached[name].update(trial.reached)
         self.pairs[name].update(trial.pairs)
@@ -114,9 +120,18 @@ class Division:
 
     def _had(self, part: Part) -> float:
         """The seconds its group has had, over its weight; what is under way counts as if it were done."""
-        weight = part.weight(self._found.get(part.group, 0)) + UNREACHED_WEIGHT * bool(self.unreached(part))
-        spent_s = self._group_s[part.group] + PIECE_S * self._under_way[part.group]
-        return spent_s / weight
+        return self._taken_s(part.group) / self._weight(part)
+
+    def _kind_had(self, kind: Kind) -> float:
+        """The same of a whole kind."""
+        groups = {part.group: self._weight(part) for part in self._parts if part.kind == kind}
+        return sum(map(self._taken_s, groups)) / sum(groups.values())
+
+    def _taken_s(self, group: str) -> float:
+        return self._group_s[group] + sum(s for piece, s in self._under_way.items() if piece.part.group == group)
+
+    def _weight(self, part: Part) -> float:
+        return part.weight(self._found.get(part.group, 0)) + UNREACHED_WEIGHT * bool(self.unreached(part))
 
     def _piece(self, part: Part, left_s: float) -> Piece:
         first = self._next_seed[part.name]
@@ -138,7 +153,8 @@ class Division:
     def _favour(self, part: Part) -> str:
         """Every other piece of a scenario seeks the pair that was reached and sought least, and is half as long."""
         favoured = self._favoured[part.name]
-        if favoured.total() * 2 > self._pieces[part.name] + self._under_way[part.group]:
+        under_way = sum(piece.part == part for piece in self._under_way)
+        if favoured.total() * 2 > self._pieces[part.name] + under_way:
             return ""
         favour = least_reached(scenario_of(part.subject).sought, self.pairs[part.name], favoured)
         favoured.update([favour] if favour else [])
