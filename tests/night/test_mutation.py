@@ -134,3 +134,15 @@ def run(kind, seed):
     done, rows = mutate(tree, "loose", "--search", "0.5")
     assert done.returncode == 0, done.stderr
     assert (rows["log/loose"]["killed"], rows["log/loose"]["tried"]) == (2, 2)
+
+
+def test_notes_are_kept_for_the_next_run(tree: Path) -> None:
+    kept = tree / "kept"
+    kept.mkdir()
+    done, first = mutate(tree, "loose", "--kept", str(kept))
+    assert done.returncode == 0, done.stderr
+    test = tree / "tests" / "log" / "test_some.py"
+    test.write_text(test.read_text().replace("'none'", "'one'"))
+    done, second = mutate(tree, "loose", "--kept", str(kept))
+    assert done.returncode == 0, "what is kept is not noted again"
+    assert second["log/loose"]["tried"] == first["log/loose"]["tried"]
