@@ -232,7 +232,8 @@ class Delivery:
         if caught_up:
             progress.waiting = 0
         elif due and self.chain.tail_segments <= _COUNTED_MAX:
-            progress.waiting = self.chain.count(from_us, self.chain.through_us)
+            with contextlib.suppress(Removed):  # another driver and retention were here: the next look asks the target
+                progress.waiting = self.chain.count(from_us, self.chain.through_us)
         progress.lag_us = max(0, self.chain.through_us - from_us) if progress.waiting else 0
         if due:
             self._noted_s = self._now_s()
