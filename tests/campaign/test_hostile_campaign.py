@@ -37,3 +37,10 @@ def test_altered_messages(name: str) -> None:
 def test_repeated_messages(name: str) -> None:
     for seed in range(100):
         assert rain(name, seed, repeated=True).findings == [], f"seed {seed}"
+
+
+@pytest.mark.fixed_seeds
+@pytest.mark.parametrize("seed", [2, 7, 11])
+def test_nodes_that_were_led_astray_are_told_from_those_that_do_not_go_on(seed: int) -> None:
+    """Bounds of one are full of instances that never were; or all were told of later incarnations of themselves."""
+    assert rain("processes", 980_949_267_762_000_000 + seed).findings == []

@@ -15,7 +15,7 @@ from __future__ import annotations
 import struct
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from random import Random
 from typing import Any, Final
@@ -39,7 +39,7 @@ from unerring.model import (
     StaleEpoch,
     Stop,
 )
-from unerring.processes import Mail, Publish, Start, codec as process_codec
+from unerring.processes import Mail, ProcessNode, Publish, Start, codec as process_codec
 from unerring.simulation.injection import calm, inject
 from unerring.simulation.node import Node, State
 from unerring.simulation.scenario import Scenario, find
@@ -123,6 +123,15 @@ def _settle(played: Scenario, world: World) -> None:
         world.run_until(world.now_us + 100 * MILLISECOND_US)
         if played.settled(world):
             return
+
+
+def _were_led_astray(nodes: Sequence[ProcessNode], f: int) -> bool:
+    """Whether more than f nodes are where nothing new can begin, and say so: full of instances that never were, or
+    without a memory that nobody has. Whoever may speak as a peer can bring them there; a person has to repair it."""
+    lives = [node.shared.incarnations.lives for node in nodes]
+    nobody_knows = any(not one.whole and not one.old for one in lives)
+    full = [len(node.instances) >= node.shared.config.instances_max for node in nodes]
+    return sum(no_room or (nobody_knows and not one.whole) for no_room, one in zip(full, lives, strict=True)) > f
 
 
 class Hostility:
@@ -311,8 +320,8 @@ class Hostility:
         end_us = world.now_us + played.calm_us
         while world.now_us < end_us and not world.broken and "probe" not in played.ends:
             world.run_until(world.now_us + 100 * MILLISECOND_US)
-        if not world.broken and "probe" not in played.ends:
-            nodes = [world.machine(name) for name in played.names]
+        nodes = [world.machine(name) for name in played.names]
+        if not world.broken and "probe" not in played.ends and not _were_led_astray(nodes, played.bounds.f):
             answers = [node.query("probe") if node is not None and node.knows("probe") else None for node in nodes]
             self.rain.findings.append(Finding("a new instance does not end", "", repr(answers)[:WITNESS_CHARS]))
 
