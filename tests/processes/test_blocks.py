@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from unerring import Process, Refused, Rehearsal, Service
+from unerring import Limits, Process, Refused, Rehearsal, Service
 from unerring.model import SECOND_US, ProcessError
 from unerring.processes import draw, process_text
 
@@ -19,7 +19,7 @@ class Order(msgspec.Struct):
     items: list[str] = []
 
 
-def shop(final: bool = False, **options: Any) -> Process:
+def shop(final: bool = False, more: bool = False, **options: Any) -> Process:
     """Reserves and waits for an answer, a second at most; else it goes on without either."""
     process = Process("shop", state=Order, services=[Service("mail")], **options)
 
@@ -33,12 +33,14 @@ def shop(final: bool = False, **options: Any) -> Process:
     async def apologise(item: str) -> None: ...
 
     answer = process.receive("answer", writes="answer")
-    return process.flow(process.within(SECOND_US, [reserve, answer, book], otherwise=[apologise]))
+    block = process.within(SECOND_US, [reserve, answer, book], otherwise=[apologise])
+    return process.flow(block, *([process.receive("done", writes="label")] if more else []))
 
 
-def staged(process: Process, seed: int = 0, **fakes: Any) -> Rehearsal:
+def staged(process: Process, seed: int = 0, limited: bool = False, **fakes: Any) -> Rehearsal:
     mail: dict[str, Any] = dict.fromkeys(("reserve", "apologise", "ask"), lambda item: None)
-    return Rehearsal(process, {"mail": mail | {"book": lambda answer: None} | fakes}, seed=seed)
+    fakes = {"mail": mail | {"book": lambda answer: None} | fakes}
+    return Rehearsal(process, fakes, limits={"mail": Limits(at_once=9)} if limited else None, seed=seed)
 
 
 def test_a_block_that_is_over_in_time_goes_on() -> None:
@@ -107,6 +109,54 @@ def test_five_rounds_of_ask_and_remind_each_with_its_deadline() -> None:
     stage.signal("o", "answer", "yes")
     assert stage.finish("o").variables["answer"] == "yes"
     assert stage.effects("mail") == ["ask"]  # what was asked in vain is undone
+    stage.check()
+
+
+def gone_back(stage: Rehearsal, step: str, undone: int) -> None:
+    """Go back to before a step, whose service then waits until its block is late."""
+    stage.retry("o", step)
+    stage.run_until(lambda: [line.what for line in stage.journal("mail")].count("undo") == undone)
+    stage.pause_service("mail")
+    stage.run(seconds=2.0)
+
+
+def test_a_block_that_was_gone_back_to_may_be_late() -> None:
+    stage = staged(shop(more=True), limited=True)
+    stage.start("o", item="bolt")
+    stage.signal("o", "answer", "yes")
+    stage.run_until(lambda: stage.effects("mail") == ["reserve", "book"])
+    gone_back(stage, "reserve", undone=2)
+    stage.signal("o", "done", "so")
+    stage.run(seconds=0.5)
+    assert stage.query("o")["variables"]["label"] == "", "what is behind the block is not there yet"
+    stage.resume_service("mail")
+    assert stage.finish("o").variables["label"] == "so"
+    assert stage.effects("mail") == ["apologise"]
+    stage.check()
+
+
+def test_a_block_of_an_earlier_round_begins_anew() -> None:
+    """A deadline of a later round, and where that began, are nothing to it."""
+    process = Process("survey", state=Order, services=[Service("mail")])
+
+    @process.action(service="mail", write=True)
+    async def ask(item: str) -> None: ...
+
+    @process.condition
+    def answered(answer: str) -> bool:
+        return answer == "yes"
+
+    block = process.within(SECOND_US, [ask, process.receive("answer", writes="answer")])
+    process.flow(process.repeat([block], until=answered, at_most=3))
+    stage = staged(process, limited=True)
+    stage.start("o", item="bolt")
+    stage.signal("o", "answer", "no")
+    stage.run_until(lambda: stage.effects("mail") == ["ask", "ask"])
+    gone_back(stage, "ask'0", undone=2)
+    stage.resume_service("mail")
+    stage.run_until(lambda: stage.effects("mail") == ["ask"])
+    stage.signal("o", "answer", "yes")
+    assert stage.finish("o").status == "completed"
     stage.check()
 
 

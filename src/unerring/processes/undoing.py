@@ -69,7 +69,9 @@ class Undoing:
             after = gone_back(
                 process, state, lambda cut, rounds, variables: due_at(graph, cut, rounds, variables, before, wall_us)
             )
-            blocks = blocks_at(graph, after.cut, state.blocks, after.group, wall_us)
+            # The state that goes on is of the next group: a block that begins there begins after that one.
+            kept = {name: block for name, block in state.blocks.items() if block[0] <= state.rewind}
+            blocks = blocks_at(graph, after.cut, kept, after.group + 1, wall_us)
             after = msgspec.structs.replace(after, blocks=blocks)
             after = packed(after, self._context.shared.bounds.history_groups)
             return msgspec.structs.replace(after, undone=undone)
