@@ -31,6 +31,8 @@ QUICKLY_CAUGHT = ("channels", "processes", "processes-races", "processes-loops",
 """The other scenarios' mutants take minutes: `make campaign` holds all of them, tests/correlation a few."""
 
 ONCE_FAILED = [
+    # The checker did not know that what a writer held when it died may be lost for those that come after it.
+    ("intake", 980949267939000606),
     # A block began as the process went back; late, it went back to where the process had been before that, too.
     ("processes-blocks", 980949267743000196),
     ("channels", 5857),  # The run ended between a producer's crash and its start.
