@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 from tests.correlation.table import Table, line
+from unerring.correlation import CorrelationConfig
+from unerring.correlation.dead_links import DeadLinks
 from unerring.correlation.messages import LeaderDead
+from unerring.correlation.outgoing import Outgoing
 from unerring.evaluation import Severed
-from unerring.model import MILLISECOND_US, Disconnected, Effects
+from unerring.model import MILLISECOND_US, Disconnected, Effects, Send
 
 EVERY_US = 10 * MILLISECOND_US
 
@@ -106,3 +109,84 @@ def test_a_run_without_failures_says_nothing() -> None:
     table.perform = watched  # type: ignore[method-assign]
     table.run(5_000 * MILLISECOND_US)  # nothing is published
     assert said == []
+
+
+def links(config: CorrelationConfig) -> tuple[DeadLinks, Outgoing]:
+    """Those of N1/0, which leads, to N2/0 and N2/1."""
+    outgoing = Outgoing("N1/0", line(levels=2), ("s1",), config)
+    outgoing.read(line(levels=2).founding())
+    outgoing.lead()
+    return DeadLinks(config), outgoing
+
+
+def told(*names: str) -> Effects:
+    """Of these, to their peers."""
+    peer = {"N2/0": "N2/1", "N2/1": "N2/0"}
+    return [Send(peer[name], LeaderDead(name)) for name in names]
+
+
+def test_a_link_is_dead_when_pings_and_acks_must_have_come_and_did_not() -> None:
+    ms = MILLISECOND_US
+    for config, silent_us in (
+        (CorrelationConfig(ping_us=100 * ms, ack_repeat_us=250 * ms), 500 * ms),
+        (CorrelationConfig(ping_us=300 * ms, ack_repeat_us=250 * ms), 600 * ms),
+        (CorrelationConfig(suspect_us_min=700 * ms), 700 * ms),
+    ):
+        machine, outgoing = links(config)
+        assert machine.tell(outgoing, 1_000) == [], "watched from now on"
+        assert machine.tell(outgoing, 1_000 + silent_us) == []
+        assert machine.tell(outgoing, 1_001 + silent_us) == told("N2/0", "N2/1")
+
+
+def test_a_receiver_that_was_always_slow_is_borne_longer_up_to_a_bound() -> None:
+    ms = MILLISECOND_US
+    for suspect_us_max, borne_us in ((3_000 * ms, 800 * ms), (600 * ms, 600 * ms), (200 * ms, 500 * ms)):
+        machine, outgoing = links(CorrelationConfig(suspect_us_max=suspect_us_max))
+        for number in range(9):
+            machine.hear("N2/0", number * 400 * ms)
+            machine.hear("N2/1", number * 400 * ms)
+        heard_us = 8 * 400 * ms
+        assert machine.tell(outgoing, heard_us + borne_us) == []
+        assert machine.tell(outgoing, heard_us + borne_us + 1) == told("N2/0", "N2/1")
+
+
+def test_it_is_told_at_once_when_a_link_ends_and_again_until_something_is_heard() -> None:
+    config = CorrelationConfig()
+    machine, outgoing = links(config)
+    machine.ended("N2/1")
+    assert machine.tell(outgoing, 1_000) == told("N2/1")
+    again = 1_000 + config.lease_us // 2
+    for now in range(1_000, again, config.lease_us // 8):
+        machine.hear("N2/0", now)
+    assert machine.tell(outgoing, again - 1) == []
+    assert machine.tell(outgoing, again) == told("N2/1")
+    assert machine.tell(outgoing, again + 1) == []
+    for name in ("N2/0", "N2/1"):
+        machine.hear(name, again + 2)
+    assert machine.tell(outgoing, again + config.lease_us // 2) == []
+    machine.ended("N2/1")
+    assert machine.tell(outgoing, again + config.lease_us // 2 + 1) == told("N2/1"), "another link that ends is news"
+
+
+def test_who_was_heard_again_is_news_when_it_falls_silent_again() -> None:
+    machine, outgoing = links(CorrelationConfig())
+    machine.tell(outgoing, 0)
+    late = 500 * MILLISECOND_US + 1
+    assert machine.tell(outgoing, late) == told("N2/0", "N2/1")
+    machine.hear("N2/1", late)
+    machine.ended("N2/1")
+    assert machine.tell(outgoing, late) == told("N2/1")
+    machine, outgoing = links(CorrelationConfig())
+    machine.ended("N2/0")
+    machine.hear("N2/0", 0)  # before it was told
+    machine.hear("N2/1", 0)
+    assert machine.tell(outgoing, 1) == []
+
+
+def test_only_a_leader_tells() -> None:
+    machine, outgoing = links(CorrelationConfig())
+    outgoing.leading = False
+    machine.ended("N2/0")
+    assert machine.tell(outgoing, 0) == []
+    outgoing.lead()
+    assert machine.tell(outgoing, 1) == told("N2/0")
