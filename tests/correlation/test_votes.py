@@ -155,6 +155,12 @@ def test_a_vote_ends_where_one_leads_already_that_hears_the_previous_hop() -> No
     assert election.candidate("n/2", Candidate(1, DEAF_US - 1, True), NOW) == []
     assert election.led
     assert election.tick(NOW + CONFIG.vote_us) == [], "the vote was needless"
+    late = voting()
+    answered = NOW + CONFIG.vote_us - 1
+    late.disconnected("n/2", NOW)
+    assert late.candidate("n/2", Candidate(1, 0, True), answered) == []
+    assert late.tick(answered + CONFIG.suspect_us_min) == [], "its answer is a sign of life"
+    assert late.start("n/0", answered) == asked(2, "n/0"), "and its link is up again"
     deaf = voting()
     assert deaf.candidate("n/2", Candidate(1, DEAF_US, True), NOW) == []
     assert not deaf.led
