@@ -50,7 +50,6 @@ class Election:
         """The other caught-up replicas of the node."""
         self._alive = Detector(config.suspect_us_min, config.suspect_us_max)
         self._leaders: dict[str, bool] = {}
-        self._latencies_us: dict[str, int] = {}
         self._gone: set[str] = set()
         """Peers whose link ended and who were not heard since: a vote does not wait for them."""
         self._shunned_us: dict[str, int] = {}
@@ -89,7 +88,6 @@ class Election:
         """A peer's sign of life; a leader steps down for a better one."""
         self._lives(sender, now)
         self._leaders[sender] = gossip.leader
-        self._latencies_us[sender] = gossip.latency_us
         shunned = self._shunned_us.get(sender, now) > now
         better = self._criterion(sender, gossip.latency_us) < self._own_criterion()
         if self.leading and gossip.leader and better and not shunned:
@@ -185,7 +183,6 @@ class Election:
         if voting is None or answer.round != voting.round or sender not in self.peers:
             return []
         self._lives(sender, now)
-        self._latencies_us[sender] = answer.latency_us
         if answer.leader and answer.latency_us < DEAF_US:
             self._leaders[sender] = True
             self._voting = None
