@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.correlation.table import schema
 from unerring.correlation.incoming import Incoming, Verdict
 from unerring.correlation.messages import Batch
 from unerring.correlation.queue import Queue
+from unerring.correlation.shapes import Shapes
+from unerring.matching import Chunk
 from unerring.model import BEFORE_ALL, Event, ProtocolError, Stamp
 
 
@@ -77,3 +82,74 @@ def test_any_interleaving_of_any_leaders_gives_the_stream(times: list[int], cuts
         assert (taken.verdict is Verdict.GAP) == (start > incoming.count - len(taken.events))
     accepted += incoming.take(stream.batch(incoming.count, stream.count)).events
     assert accepted == events
+
+
+def in_columns(batch: Batch) -> Batch:
+    packed = Chunk.of_events(schema("s"), list(batch.events)).packed() if batch.events else ()
+    return Batch(batch.stream, batch.prev, batch.index, packed, batch.watermark)
+
+
+@pytest.mark.parametrize("form", [lambda batch: batch, in_columns])
+def test_what_arrives_is_what_the_table_says_and_a_watermark_counts_behind_what_it_follows(
+    form: Callable[[Batch], Batch],
+) -> None:
+    """`last` is 3, as number 2; the watermark is 4."""
+    for batch, verdict, times, watermark in (
+        (Batch("s", Stamp(3), 2, (event(5), event(9)), 8), Verdict.NEXT, [5, 9], 8),
+        (Batch("s", Stamp(3), 2, (event(5),), 2), Verdict.NEXT, [5], 4),
+        (Batch("s", Stamp(3), 2, (), 5), Verdict.NEXT, [], 5),
+        (Batch("s", Stamp(3), 2, (), 4), Verdict.DUPLICATE, [], 4),
+        (Batch("s", Stamp(1), 1, (), 7), Verdict.DUPLICATE, [], 4),  # what follows event 1 says nothing of event 3
+        (Batch("s", BEFORE_ALL, 0, (event(1),), 7), Verdict.DUPLICATE, [], 4),
+        (Batch("s", BEFORE_ALL, 0, (event(1), event(3)), 7), Verdict.NEXT, [], 7),
+        (Batch("s", Stamp(1), 1, (event(3),), 4), Verdict.DUPLICATE, [], 4),
+        (Batch("s", Stamp(1), 1, (event(3), event(5)), 6), Verdict.NEXT, [5], 6),
+        (Batch("s", BEFORE_ALL, 0, (event(1), event(3), event(5), event(6)), 4), Verdict.NEXT, [5, 6], 4),
+        (Batch("s", Stamp(3, 1), 3, (event(5),), 7), Verdict.GAP, [], 4),
+        (Batch("s", Stamp(3, 1), 3, (), 7), Verdict.GAP, [], 4),
+    ):
+        incoming = Incoming("s", Stamp(3), 2, 4, Shapes(schema("s")))
+        taken = incoming.take(form(batch))
+        assert (taken.verdict, [e.stamp.time for e in taken.events]) == (verdict, times), batch
+        assert taken.advanced == (verdict is Verdict.NEXT)
+        assert (incoming.count, incoming.last) == (2 + len(times), Stamp(times[-1] if times else 3)), batch
+        assert incoming.watermark == watermark, batch
+
+
+@pytest.mark.parametrize("form", [lambda batch: batch, in_columns])
+def test_what_no_replica_can_have_of_the_stream_is_refused_with_where_and_why(form: Callable[[Batch], Batch]) -> None:
+    for batch, why in (
+        (Batch("s", Stamp(3), 1, (event(5),), 8), "is number 2 here, but has another number at the sender"),
+        (Batch("s", Stamp(3), 3, (event(5),), 8), "is number 2 here, but has another number at the sender"),
+        (Batch("s", Stamp(3), 1, (), 8), "another number"),
+        (Batch("s", Stamp(1), 2, (event(3),), 8), "another number"),
+        (Batch("s", Stamp(1), 1, (event(5),), 8), r"Stamp\(time=5, ordinal=0\) follows Stamp\(time=1, .*diverged"),
+        (Batch("s", BEFORE_ALL, 0, (event(1), event(2), event(5)), 8), r"time=5, .* follows Stamp\(time=2, .*diverged"),
+        (Batch("s", BEFORE_ALL, 1, (event(2), event(5)), 8), r"follows Stamp\(time=2, .*diverged"),
+        (Batch("s", Stamp(3), 2, (event(4),), 8), r"time=4, ordinal=0\) is not after the watermark 4"),
+        (Batch("s", Stamp(3), 2, (event(6), event(6)), 8), r"time=6, ordinal=0\) cannot follow Stamp\(time=6"),
+        (Batch("s", Stamp(3), 2, (event(5), event(7), event(6)), 8), r"time=6, .* cannot follow Stamp\(time=7"),
+    ):
+        incoming = Incoming("s", Stamp(3), 2, 4, Shapes(schema("s")))
+        with pytest.raises(ProtocolError, match=why):
+            incoming.take(form(batch))
+        assert (incoming.last, incoming.count, incoming.watermark) == (Stamp(3), 2, 4)
+    late = Incoming("s", Stamp(9), 1, 2)
+    with pytest.raises(ProtocolError, match=r"time=8, .* cannot follow Stamp\(time=9"):
+        late.take(Batch("s", Stamp(9), 1, (event(8), event(10)), 11))
+
+
+def test_columns_whose_stamps_do_not_rise_are_refused_also_where_they_begin_before_what_is_here() -> None:
+    incoming = Incoming("s", Stamp(3), 2, 3, Shapes(schema("s")))
+    with pytest.raises(ProtocolError, match="stamps that do not rise"):
+        incoming.take(in_columns(Batch("s", BEFORE_ALL, 0, (event(3), event(1), event(5)), 8)))
+
+
+def test_a_stream_of_this_process_has_no_columns_and_no_shapes() -> None:
+    incoming = Incoming("s")
+    with pytest.raises(ProtocolError, match="columns of unknown types"):
+        incoming.take(in_columns(Batch("s", BEFORE_ALL, 0, (event(1),), 1)))
+    other = Event("t", Stamp(1), (), {})
+    with pytest.raises(ProtocolError, match="is of t"):
+        incoming.take(Batch("s", BEFORE_ALL, 0, (other,), 1))
+    assert incoming.take(Batch("s", BEFORE_ALL, 0, (Event("s", Stamp(1), (), {"any": "thing"}),), 1)).advanced
