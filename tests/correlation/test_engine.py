@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
+import msgspec
+
 from unerring.correlation.engine import Hosting
 from unerring.matching import Interpreter, Kernel, Row
-from unerring.model import Event, Stamp
+from unerring.model import Event, Stamp, stream
 from unerring.rules import Plan, last, rule, step, time_of
 from unerring.rules.workloads import W1, W2, W3, Typed
 
@@ -47,3 +49,36 @@ def test_many_rules_give_what_each_gives_alone() -> None:
     again = Hosting([*(Kernel(plan, compile_after=None) for plan in every[1:]), Interpreter(every[0])])
     again.restore(hosting.snapshot())
     assert again.snapshot() == hosting.snapshot()
+
+
+@stream(key="key")
+class Lamp:
+    """Another stream than the rules of the workloads read."""
+
+    key: int
+    on: bool
+
+
+_on, _off = step("on", Lamp, Lamp.on), step("off", Lamp, ~Lamp.on)
+LIT = rule("Lit").pattern(_on.then(_off).within(seconds=60)).emit(since=time_of(last(_on))).plan
+
+
+def test_a_rule_is_fed_the_events_of_its_own_streams() -> None:
+    random = Random(5)
+    typed = rows(random, 60)
+    lamps = [
+        Row(1, Event("Lamp", Stamp(at * 500_000), (at % 2,), {"key": at % 2, "on": random.random() < 0.5}))
+        for at in range(40)
+    ]
+    together = sorted([*typed, *lamps], key=lambda row: (row.event.stamp, row.rank))
+    hosting = Hosting([Interpreter(LIT), Interpreter(W1.plan)])
+    apart = [Hosting([Interpreter(LIT)]), Hosting([Interpreter(W1.plan)])]
+    through = together[-1].event.stamp.time
+    fed = hosting.feed(together, through)
+    lit, w1 = (one.feed(own, through) for one, own in zip(apart, (lamps, typed), strict=True))
+    assert fed.outputs == {**lit.outputs, **w1.outputs}
+    assert list(fed.outputs) == ["Lit", "W1"]
+    assert fed.quarantined == [*lit.quarantined, *w1.quarantined]
+    assert msgspec.msgpack.decode(hosting.snapshot()) == [
+        state for one in apart for state in msgspec.msgpack.decode(one.snapshot())
+    ]

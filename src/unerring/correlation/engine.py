@@ -67,7 +67,6 @@ class Hosting:
         """`shard`: they have some of the keys only, and send what they make of each stream in this form."""
         self.engines = list(engines)
         self._shard = shard or {}
-        self._inputs = [frozenset(source.schema.name for source in engine.plan.inputs) for engine in self.engines]
         self._schemas: dict[str, StreamSchema] = {}
         for engine in self.engines:
             self._schemas.update(rules.schemas_of(engine.plan))
@@ -78,15 +77,13 @@ class Hosting:
         quarantined: list[rules.Quarantined] = []
         together = self._together(rows, through)
         found: list[Output] | OutputColumns
-        for place, (engine, inputs) in enumerate(zip(self.engines, self._inputs, strict=True)):
+        for place, engine in enumerate(self.engines):
             if place in together:
                 found = together[place]
             elif isinstance(rows, Merged) and (columns := _as_columns(engine, rows, through)) is not None:
                 found = columns
-            elif len(self.engines) == 1:
-                found = engine.feed(rows, through)
             else:
-                found = engine.feed([row for row in rows if row.event.stream in inputs], through)
+                found = engine.feed(rows, through)
             if len(found):
                 outputs |= self._placed(found) if self._shard else _numbered(found, self._schemas)
             quarantined += engine.take_quarantined()

@@ -33,7 +33,7 @@ _RETRY_NEVER = -(1 << 62)
 class Join:
     """One attempt of one incarnation. The replica carries it on at every tick until the record says caught up."""
 
-    def __init__(self, name: str, incarnation: int, retry_us: int, from_log: bool = False) -> None:
+    def __init__(self, name: str, incarnation: int, retry_us: int, from_log: bool) -> None:
         """`from_log`: its node came with an upgrade, so that its state can be made of the log where nobody has one."""
         self.name = name
         self.incarnation = incarnation

@@ -36,7 +36,8 @@ class Matcher(Protocol):
     def plan(self) -> Plan: ...
 
     def feed(self, rows: Sequence[Row], through: int) -> list[Output]:
-        """Rows in merge order, with times above the last `through` and at most this one; all rows of these times.
+        """Rows in merge order, with times above the last `through` and at most this one; all rows of these times. It
+        passes over streams that its plan does not read.
 
         Afterwards every deadline up to `through` has been processed. `through=TIME_MAX` is the end of input: nothing
         will come any more. The outputs are unordered; `outputs.number` orders and numbers them.
