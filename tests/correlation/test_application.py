@@ -279,6 +279,24 @@ def test_a_restart_before_it_went_over_goes_on_with_the_old_node_or_where_that_i
     assert position_of(disk, "x") == 3
 
 
+def test_one_that_told_so_and_was_killed_goes_over_when_the_old_node_is_gone() -> None:
+    """It said that it needs nothing any more of X, and nothing on its disk says so, since nothing has come of X-1. The
+    record believes what it said, and X is gone before the next process of this name hears of X's end again."""
+    disk = Disk()
+    app = started(disk, BOTH)
+    disk.take(app.handle("X/0", batch(1, 2), 0))
+    app.handle("X/0", batch(3, 2, switch=SWITCH, watermark=9), 0)
+    again = started(disk, BOTH)
+    assert again.handle(OPERATOR, Rearrange(alone(BOTH, 2)), 0) == [Send(MEMBERSHIP, ReadRecord(1, 1, 1, True))]
+    assert (again.count("x"), again.intake.maker("x"), again.intake.credit("x")) == (2, "X-1", 100)
+    assert again.watermark("x") == 1
+    again.handle(MEMBERSHIP, RecordIs(msgspec.structs.replace(alone(BOTH, 2).founding(), version=2)), 0)
+    disk.take(again.handle("X-1/0", Batch("x", BEFORE_ALL, 0, (event(7),), 7), 0))
+    assert disk.of("x") == [1, 2, 7]
+    assert [first for first, _ in numbered(disk, "x")] == [0, 1, 2]
+    assert started(disk, alone(BOTH, 2)).count("x") == 3
+
+
 def test_a_stream_that_comes_with_an_upgrade_begins_at_nothing() -> None:
     disk = Disk()
     app = started(disk, rules("X"))

@@ -11,7 +11,7 @@ from unerring.correlation.intake import Intake
 from unerring.correlation.messages import Ack, AskMore, Batch, Enough, HasMore, Ping, Pong, Resume, Switch
 from unerring.correlation.record import Record
 from unerring.matching import Merge
-from unerring.model import BEFORE_ALL, TIME_MIN, Effects, Event, Report, Send, Stamp
+from unerring.model import BEFORE_ALL, TIME_MAX, TIME_MIN, Effects, Event, Report, Send, Stamp
 
 CONFIG = CorrelationConfig(
     window_events=8,
@@ -352,6 +352,21 @@ def test_a_state_of_the_middle_of_an_upgrade_is_gone_on_with() -> None:
     assert machine.watermark("x") == TIME_MIN
     machine.go_on_with("x", "", ended)
     assert machine.begin(0) == []
+
+
+def test_a_stream_that_ends_with_an_upgrade_has_ended_in_a_later_state_too() -> None:
+    topology = side_by_side(BOTH, rules("Y"), (), 1)
+    machine, later = (Intake("app", topology, CONFIG) for _ in range(2))
+    for one in (machine, later):
+        one.read(topology.founding(), 0)
+    assert machine.makers("x") == ("X",)
+    machine.switch = Switch(1, 50)
+    machine.take("X/0", batch(1, 2, watermark=TIME_MAX), 0)
+    assert machine.go_over("x", 0) == [], "nobody takes over"
+    assert (machine.maker("x"), machine.passed) == ("", True)
+    later.go_on_with("x", machine.maker("x"), machine.ended["x"])
+    assert (later.maker("x"), later.passed) == ("", True)
+    assert later.answers("X/0") == [Send("X/0", Ack("x", Stamp(2), 2, 0, 10))]
 
 
 def test_streams_come_and_go_with_the_nodes() -> None:

@@ -156,18 +156,18 @@ class Application:
         switch = self.intake.switch
         for stream, lanes in list(self._later.items()) if switch is not None else ():
             joined = self._joined.get(stream)
-            parts = [part for part, joining in self._joining.items() if joining.stream == stream]
+            parts = self._parts(stream)
             if switch is None or any(map(self.intake.makers, parts or [stream])):
                 continue
             if joined is not None and joined.watermark < switch.at_us:
                 continue
             del self._later[stream]
-            for part in parts:
-                del self._joining[part]
             if lanes.names == (stream,):
-                self._bases[stream] = self._joined.pop(stream).count
+                self._put_together(stream)
                 self.intake.streams[stream].watermark = max(self.intake.streams[stream].watermark, switch.at_us)
             else:
+                for part in parts:
+                    del self._joining[part]
                 last = self.intake.ended[stream][1] if joined is None else joined.last
                 whole = Incoming(stream, last, self.count(stream), switch.at_us)
                 self._begin_parts(whole, lanes, {})
@@ -175,6 +175,16 @@ class Application:
                 effects.append(self._commit(whole, ()))
             effects += [effect for name in lanes.names for effect in self.intake.ask_all(name)]
         return [*effects, self._read_record()] if effects else []
+
+    def _parts(self, stream: str) -> list[str]:
+        """The names of the parts that a stream comes in."""
+        return [part for part, joining in self._joining.items() if joining.stream == stream]
+
+    def _put_together(self, stream: str) -> None:
+        """No part of a stream comes any more: it goes on as a whole."""
+        for part in self._parts(stream):
+            del self._joining[part]
+        self._bases[stream] = self._joined.pop(stream).count
 
     @property
     def _passed_all(self) -> bool:
@@ -221,16 +231,21 @@ class Application:
         return Send(MEMBERSHIP, ReadRecord(self.intake.record.version, 1, self.topology.upgrade, self._passed_all))
 
     def _rearrange(self, topology: Topology, now: int) -> Effects:
-        """The nodes that there are now."""
+        """The nodes that there are now. Those of before may have gone before this process went over to others: the one
+        before it had told so, and was killed."""
         if topology.upgrade < self.topology.upgrade or topology == self.topology:
             return []
         self.topology = topology
-        known = list(self.intake.streams)
+        known = dict(self.intake.streams)
         self.intake.rearrange(topology, now)
-        for stream in self.intake.streams:
+        for stream, incoming in self.intake.streams.items():
             if stream not in known:
                 self._kept.setdefault(stream, deque())
                 self._bases.setdefault(stream, 0)
+            elif incoming is not known[stream]:
+                self._bases[stream] += known[stream].count
+        for stream in [one for one in self._joined if self.intake.streams.keys().isdisjoint(self._parts(one))]:
+            self._put_together(stream)
         self._join({})
         return [self._read_record()]
 
@@ -338,8 +353,7 @@ class Application:
             maker, ended = self.intake.maker(stream), self.intake.ended.get(stream)
             position = _Position(incoming.last, incoming.count, maker, self._bases[stream], ended)
         else:
-            parts = tuple(part for part, joining in self._joining.items() if joining.stream == stream)
-            position = _Position(incoming.last, incoming.count, parts=parts)
+            position = _Position(incoming.last, incoming.count, parts=tuple(self._parts(stream)))
         puts = [(f"application/{stream}/position", msgspec.msgpack.encode(position))]
         if isinstance(events, list | tuple):
             puts += [(_key(stream, first + at), msgspec.msgpack.encode(event)) for at, event in enumerate(events)]

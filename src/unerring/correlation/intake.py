@@ -80,7 +80,9 @@ class Intake:
     # ---- where streams come from -------------------------------------------------------------------------------
 
     def rearrange(self, topology: Topology, now: int) -> None:
-        """The nodes that there are now. A stream that was taken from one that has ended goes on where it was."""
+        """The nodes that there are now. A stream that was taken from one that has ended goes on where it was; from one
+        that is not there any more, it begins at its successor's beginning."""
+        begins = {stream: self.watermark(stream) for stream, makers in self._makers.items() if makers}
         if self.switch is not None and self.switch.number != topology.upgrade:
             self.switch, self.ended = None, {}
         self._topology = topology
@@ -91,7 +93,10 @@ class Intake:
                 self.streams[stream] = self.incoming_part(stream, shapes=Shapes(carried(topology, stream)))
                 self.consumed[stream] = self._announced[stream] = 0
             gone = self.ended.get(stream, ("",))[0]
-            self._makers[stream] = [maker for maker in topology.makers(stream) if maker != gone]
+            makers = [maker for maker in topology.makers(stream) if maker != gone]
+            if stream in begins and self._makers[stream][0] not in makers:
+                self._begin_anew(stream, begins[stream])
+            self._makers[stream] = makers
         for stream in [stream for stream in self.streams if stream not in names]:
             for known in (self.streams, self.consumed, self._announced, self._makers, self._upstream, self._asking):
                 known.pop(stream, None)
@@ -133,11 +138,16 @@ class Intake:
         if watermark == incoming.watermark:
             return []
         self.ended[stream] = self._makers[stream].pop(0), incoming.last, incoming.count
+        self._begin_anew(stream, watermark)
+        self._find_upstream(now)
+        return self._begin(stream, now)
+
+    def _begin_anew(self, stream: str, watermark: int) -> None:
+        """With the first event of another node."""
+        incoming = self.streams[stream]
         self.consumed[stream] -= incoming.count  # what waits of the old node's uses up credit for the new one's
         self.streams[stream] = type(incoming)(stream, watermark=watermark, shapes=incoming.shapes)
         self._servers.pop(stream, None)
-        self._find_upstream(now)
-        return self._begin(stream, now)
 
     @property
     def passed(self) -> bool:
