@@ -14,6 +14,7 @@ from unerring.correlation import (
     OPERATOR,
     Application,
     Batch,
+    CorrelationConfig,
     Rearrange,
     Topology,
     alone,
@@ -22,9 +23,9 @@ from unerring.correlation import (
     outputs_of,
     side_by_side,
 )
-from unerring.correlation.messages import SEALER, Forget, ReadRecord, RecordIs, Resume, Switch
+from unerring.correlation.messages import SEALER, Ack, Forget, ReadRecord, RecordIs, Resume, Switch
 from unerring.matching import Cutter, Output
-from unerring.model import BEFORE_ALL, TIME_MAX, Deliver, Event, Send, Stamp
+from unerring.model import BEFORE_ALL, TIME_MAX, TIME_MIN, Deliver, Event, Send, Stamp
 
 AT_US = 50
 TIMES = (10, 20, 30, 40, 50, 60, 70, 80)
@@ -155,8 +156,10 @@ def test_when_the_old_nodes_are_gone_a_restart_goes_on_with_the_new_ones(before:
         run.send(name, 9)
     assert run.delivered == [event(time) for time in TIMES]
     assert committed(run.disk, "b") == run.delivered
-    persist(run.disk, run.app.handle(SEALER, Forget("b", 7), 0))
-    assert committed(run.disk, "b") == [event(80)]
+    run.start(alone(run.topology, AT_US))
+    for count in (3, 7):
+        persist(run.disk, run.app.handle(SEALER, Forget("b", count), 0))
+        assert committed(run.disk, "b") == run.delivered[count:], "after a restart, too"
     persist(run.disk, run.app.handle(SEALER, Forget("b", 8), 0))
     assert not [key for key in run.disk if "position" not in key], "nothing of the parts is left"
 
@@ -180,3 +183,63 @@ def test_one_that_told_so_and_was_killed_goes_over_when_the_old_nodes_are_gone(b
     assert committed(run.disk, "b") == run.delivered
     run.start(left)
     assert run.app.count("b") == len(TIMES)
+
+
+def test_what_waits_for_other_shards_uses_up_credit_after_a_restart_too() -> None:
+    run = Run(2, 3)
+    [name, *_] = [name for name in run.of(node_ends=True) if len(run.made[name][1]) > 1]
+    run.send(name, 9)
+    assert run.delivered == []
+    run.start(run.topology)
+    assert run.app.intake.streams[name].count > 1
+    assert run.app.intake.credit(name) == CONFIG.window_events
+
+
+def test_room_for_more_of_one_shard_is_announced_when_another_one_has_got_so_far() -> None:
+    topology = divided(low=2)
+    app = Application({}, "app/0", topology, CorrelationConfig(window_events=8))
+    app.handle("membership", RecordIs(topology.founding()), 0)
+    events = outputs_of(topology, topology.node("low-s0"))["b"].placed([output(time) for time in (10, 20, 30)])
+    app.handle("low-s0/1", Batch("b#0of2", BEFORE_ALL, 0, tuple(events), 30), 0)
+    assert app.intake.credit("b#0of2") == 8, "they wait for the other shard"
+    for watermark, credit in ((10, None), (20, 10), (30, None)):
+        effects = app.handle("low-s1/0", Batch("b#1of2", BEFORE_ALL, 0, (), watermark), 0)
+        told = [effect for effect in effects if isinstance(effect, Send)]
+        wanted = [] if credit is None else [Send("low-s0/1", Ack("b#0of2", Stamp(30), 3, 1, credit))]
+        assert told == wanted, "a quarter of the window at once, to whoever sent them"
+
+
+def test_each_stream_goes_over_by_itself_and_stays_so() -> None:
+    topology = side_by_side(divided(low=2, high=2), divided(low=3, high=3), (), 1)
+    makers = {name: node.name for node in topology.nodes for name in node.outputs if "#" in name}
+    disk: dict[str, bytes] = {}
+    switch = Switch(1, AT_US)
+
+    def start() -> Application:
+        made = Application(dict(disk), "app/0", topology, CONFIG)
+        made.handle("membership", RecordIs(topology.founding()), 0)
+        return made
+
+    def resumed(app: Application, stream: str, of: int, watermark: int) -> list[str]:
+        """What is asked for when the shards of a stream have told how far they are."""
+        effects = []
+        for name in (f"{stream}#{number}of{of}" for number in range(of)):
+            told = Batch(name, BEFORE_ALL, 0, (), watermark, switch)
+            effects += persist(disk, app.handle(f"{makers[name]}/0", told, 0))
+        return list(dict.fromkeys(e.message.stream for e in effects if isinstance(e.message, Resume)))
+
+    app = start()
+    assert resumed(app, "c", 2, TIME_MAX) == ["c#0of3", "c#1of3", "c#2of3"]
+    app = start()
+    assert (app.watermark("b"), app.watermark("c")) == (TIME_MIN, TIME_MIN)
+    resumed(app, "c", 3, 70)
+    assert app.watermark("c") == 70, "it stays so"
+    assert resumed(app, "b", 3, 70) == []
+    assert app.watermark("b") == TIME_MIN, "these are not taken yet"
+    assert resumed(app, "b", 2, TIME_MAX) == ["b#0of3", "b#1of3", "b#2of3"]
+    resumed(app, "b", 3, 60)
+    assert (app.watermark("b"), app.watermark("c")) == (60, 70)
+    app = start()
+    for stream in "bc":
+        resumed(app, stream, 3, 80)
+    assert (app.watermark("b"), app.watermark("c")) == (80, 80)
