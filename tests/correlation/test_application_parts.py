@@ -243,3 +243,26 @@ def test_each_stream_goes_over_by_itself_and_stays_so() -> None:
     for stream in "bc":
         resumed(app, stream, 3, 80)
     assert (app.watermark("b"), app.watermark("c")) == (80, 80)
+
+
+def test_a_stream_that_is_whole_again_says_nothing_of_one_that_comes_in_parts() -> None:
+    topology = side_by_side(divided(low=2, high=2), divided(low=1, high=3), (), 1)
+    disk: dict[str, bytes] = {}
+    switch = Switch(1, AT_US)
+
+    def start() -> Application:
+        made = Application(dict(disk), "app/0", topology, CONFIG)
+        made.handle("membership", RecordIs(topology.founding()), 0)
+        return made
+
+    app = start()
+    for number in (0, 1):
+        told = Batch(f"b#{number}of2", BEFORE_ALL, 0, (), TIME_MAX, switch)
+        persist(disk, app.handle(f"low-s{number}/0", told, 0))
+    [maker] = [node.name for node in topology.nodes if "b" in node.outputs]
+    persist(disk, app.handle(f"{maker}/0", Batch("b", BEFORE_ALL, 0, (event(60),), 60, switch), 0))
+    assert committed(disk, "b") == [event(60)]
+    app = start()
+    for number in (0, 1):
+        app.handle(f"high-s{number}/0", Batch(f"c#{number}of2", BEFORE_ALL, 0, (), 40, switch), 0)
+    assert (app.watermark("b"), app.watermark("c")) == (59, 40)
