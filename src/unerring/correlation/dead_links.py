@@ -22,19 +22,19 @@ class DeadLinks:
         silent_us = 2 * max(config.ping_us, config.ack_repeat_us)
         self._heard = Detector(max(silent_us, config.suspect_us_min), max(silent_us, config.suspect_us_max))
         self._again_us = config.lease_us // 2
-        self._ended: dict[Address, bool] = {}
+        self._ended: set[Address] = set()
         self._told_us: dict[Address, int] = {}
 
     def hear(self, name: Address, now: int) -> None:
         """Any word from a receiver."""
         self._heard.hear(name, now)
         if self._ended or self._told_us:
-            self._ended.pop(name, None)
+            self._ended.discard(name)
             self._told_us.pop(name, None)
 
     def ended(self, name: Address) -> None:
         """The link to somebody ended."""
-        self._ended[name] = True
+        self._ended.add(name)
 
     def tell(self, outgoing: Outgoing, now: int) -> Effects:
         """As a leader: which receivers cannot be reached, to their peers."""
