@@ -5,10 +5,11 @@ from __future__ import annotations
 from random import Random
 
 import msgspec
+import pytest
 
 from unerring.correlation.engine import Hosting
-from unerring.matching import Interpreter, Kernel, Row
-from unerring.model import Event, Stamp, stream
+from unerring.matching import COLUMNS_MIN, Chunk, Interpreter, Kernel, Merge, Row, Unnumbered
+from unerring.model import ColumnType, Event, Stamp, schema_of, stream
 from unerring.rules import Plan, last, rule, step, time_of
 from unerring.rules.workloads import W1, W2, W3, Typed
 
@@ -82,3 +83,43 @@ def test_a_rule_is_fed_the_events_of_its_own_streams() -> None:
     assert msgspec.msgpack.decode(hosting.snapshot()) == [
         state for one in apart for state in msgspec.msgpack.decode(one.snapshot())
     ]
+
+
+def pairs(count: int) -> list[Event]:
+    """So many situations of W1: an A, and then a B."""
+    return [
+        Event("Typed", Stamp(at * 1_000), (1,), {"key": 1, "type": "AB"[at % 2], "v": at / 7})
+        for at in range(2 * count)
+    ]
+
+
+@pytest.mark.parametrize("count", [1, COLUMNS_MIN - 1, COLUMNS_MIN])
+@pytest.mark.parametrize("shard", [False, True])
+def test_outputs_are_columns_where_they_are_many_and_the_same_events_as_objects(count: int, shard: bool) -> None:
+    """A node sends them as its stream, and a shard in the form in which whoever takes them numbers them."""
+    [made] = W1.plan.outputs
+    form = {made.name: Unnumbered(made, (ColumnType.INT,))} if shard else None
+    typed = schema_of(Typed)
+    merge = Merge([(typed, 0)])
+    merge.push_all("Typed", Chunk.of_events(typed, pairs(count)))
+    merge.end("Typed")
+    merged, through = merge.release()
+    fed = Hosting([Kernel(W1.plan, compile_after=None)], form).feed(merged, through).outputs["W1"]
+    plain = Hosting([Interpreter(W1.plan)], form).feed(list(merged), through).outputs["W1"]
+    assert len(plain) == count
+    assert list(fed) == list(plain)
+    assert isinstance(fed, Chunk) == (count >= COLUMNS_MIN)
+    assert not isinstance(plain, Chunk)
+    assert ("at_rank" in plain[0].payload) == shard
+
+
+def test_a_shard_sends_each_of_its_streams_in_its_own_form() -> None:
+    forms = {
+        name: Unnumbered(made, (ColumnType.INT,))
+        for name, made in (("W1", W1.plan.outputs[0]), ("Lit", LIT.outputs[0]))
+    }
+    lamps = [Row(1, Event("Lamp", Stamp(at * 1_000), (1,), {"key": 1, "on": at % 2 == 0})) for at in range(6)]
+    given = sorted([*(Row(0, one) for one in pairs(3)), *lamps], key=lambda row: (row.event.stamp, row.rank))
+    fed = Hosting([Interpreter(W1.plan), Interpreter(LIT)], forms).feed(given, 6_000)
+    assert {name: len(made) for name, made in fed.outputs.items()} == {"W1": 3, "Lit": 3}
+    assert [form.numbered([fed.outputs[name]])[0].stream for name, form in forms.items()] == ["W1", "Lit"]
