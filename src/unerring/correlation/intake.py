@@ -228,9 +228,10 @@ class Intake:
         """The cumulative ack for whoever sent something. One that has ended has its last one."""
         if node_of(sender) == self.maker(stream):
             return [Send(sender, self.ack(stream))]
-        node, last, count = self.ended.get(stream, ("", None, 0))
-        if last is None or node_of(sender) != node:
+        ended = self.ended.get(stream)
+        if ended is None or node_of(sender) != ended[0]:
             return []
+        _, last, count = ended
         return [Send(sender, Ack(stream, last, count, self.incarnation, count + self.config.window_events))]
 
     def answers(self, sender: Address) -> Effects:
