@@ -12,7 +12,7 @@ from unerring.correlation.intake import Intake
 from unerring.correlation.messages import Resume, Switch
 from unerring.correlation.snapshot import InputState, Snapshot
 from unerring.matching import Merge, Output
-from unerring.model import BEFORE_ALL, TIME_MAX, TIME_MIN, Effects, Send, Stamp
+from unerring.model import BEFORE_ALL, TIME_MAX, TIME_MIN, Effects, Event, Send, Stamp
 
 BEFORE = ("b#0of2", "b#1of2")
 AFTER = ("b#0of3", "b#1of3", "b#2of3")
@@ -122,10 +122,10 @@ def test_what_a_state_of_the_log_has_is_not_taken_twice(known: int) -> None:
     taker = Taker()
     taker.merge.advance("b#0of2", known * 10)
     taker.take("b#0of2", (10, 20, 30), watermark=35)
+    assert taker.intake.credit("b#0of2") == CONFIG.window_events + known
     taker.take("b#0of2", watermark=38)
     assert taker.merge.size("b#0of2") == 3 - known
     assert taker.merge.watermark("b#0of2") == 38
-    assert taker.intake.credit("b#0of2") == CONFIG.window_events + known
 
 
 def state(taker: Taker, switch: Switch | None) -> Snapshot:
@@ -151,6 +151,10 @@ def test_a_joiner_is_where_the_giver_of_its_snapshot_was() -> None:
         assert (joiner.course.turned, joiner.course.ends) == (turned, not turned)
         assert tuple(joiner.merge.names) == (AFTER if turned else BEFORE)
         assert not turned or joiner.merge.watermark(AFTER[0]) == AT_US
+        again = Taker()
+        kept = again.course.caught_up(whole, again.merge)
+        assert again.course.turned == turned, "by its own disk, too"
+        assert {lane[0] for lane in kept.merge.lanes} >= set(again.merge.names)
 
 
 def test_a_state_of_before_an_upgrade_is_completed_by_the_names_that_came_with_it() -> None:
@@ -162,3 +166,11 @@ def test_a_state_of_before_an_upgrade_is_completed_by_the_names_that_came_with_i
     assert whole.merge.lanes == (*kept.merge.lanes, ("q", BEFORE_ALL, TIME_MIN, ()))
     other = Taker("app", rules("X", "Q"))
     assert other.course.caught_up(kept, other.merge) == kept, "without an upgrade it is the state of something else"
+
+
+def test_what_waits_stays_when_another_stream_comes() -> None:
+    taker = Taker("app", rules("X"))
+    taker.merge.push(Event("x", Stamp(10), (), {"v": 1}))
+    Course("app", side_by_side(rules("X"), rules("X", "Q"), ("q",), 1)).apply(taker.merge)
+    assert tuple(taker.merge.names) == ("x", "q")
+    assert (taker.merge.size("x"), taker.merge.size("q")) == (1, 0)

@@ -123,3 +123,31 @@ def test_a_shard_sends_each_of_its_streams_in_its_own_form() -> None:
     fed = Hosting([Interpreter(W1.plan), Interpreter(LIT)], forms).feed(given, 6_000)
     assert {name: len(made) for name, made in fed.outputs.items()} == {"W1": 3, "Lit": 3}
     assert [form.numbered([fed.outputs[name]])[0].stream for name, form in forms.items()] == ["W1", "Lit"]
+
+
+def test_many_rules_of_several_streams_give_of_columns_what_each_gives_of_objects() -> None:
+    """Those of one stream are fed together; in one step an event of one stream has no key."""
+    random = Random(6)
+    typed = [row.event for row in rows(random, 240)]
+    lamps = [
+        Event("Lamp", Stamp(at * 300_000), (at % 3,), {"key": at % 3, "on": random.random() < 0.4}) for at in range(240)
+    ]
+    lit = [rule(f"Lit{n}").pattern(_on.then(_off).within(seconds=1 + n)) for n in range(8)]
+    every = [*plans(), *(one.emit(since=time_of(last(_on))).plan for one in lit)]
+    hosting = Hosting([Kernel(plan, compile_after=None) for plan in every])
+    alone = [Hosting([Interpreter(plan)]) for plan in every]
+    merge = Merge([(schema_of(Typed), 0), (schema_of(Lamp), 1)])
+    outputs = {plan.name: 0 for plan in every}
+    for first in range(0, 240, 40):
+        for events, kind in ((typed, Typed), (lamps, Lamp)):
+            name = schema_of(kind).name
+            merge.push_all(name, Chunk.of_events(schema_of(kind), events[first : first + 40]))
+            merge.advance(name, events[first + 39].stamp.time)
+        merged, through = merge.release()
+        fed, each = hosting.feed(merged, through), [one.feed(list(merged), through) for one in alone]
+        made = {stream: list(events) for one in each for stream, events in one.outputs.items()}
+        assert {stream: list(events) for stream, events in fed.outputs.items()} == made
+        assert fed.quarantined == [refusal for one in each for refusal in one.quarantined]
+        for name, events in made.items():
+            outputs[name] += len(events)
+    assert all(outputs.values())

@@ -101,13 +101,12 @@ class Incoming:
             if first_fault(events, BEFORE_ALL) is not None:
                 raise ProtocolError(f"stream {self.stream}: stamps that do not rise")
             at = first_after(events, known)
-        if at < len(events):
-            before = stamp_at(events, at - 1) if at else prev
-            if before != known:
-                raise ProtocolError(
-                    f"stream {self.stream}: {stamp_at(events, at)} follows {before} at the sender and {known} here; "
-                    "replicas have diverged"
-                )
+        before = stamp_at(events, at - 1) if at else prev
+        if before != known:  # then there is one after it: the last one here is not below `last`
+            raise ProtocolError(
+                f"stream {self.stream}: {stamp_at(events, at)} follows {before} at the sender and {known} here; "
+                "replicas have diverged"
+            )
         return events[at:]
 
     def _check(self, events: Piece) -> None:
