@@ -18,7 +18,7 @@ from unerring.model import Address
 from unerring.processes.acceptor import Acceptor
 from unerring.processes.build import Process
 from unerring.processes.context import Context, read
-from unerring.processes.graph import Cut, Graph, Rounds, Vertex
+from unerring.processes.graph import Cut, Graph, Rounds
 from unerring.processes.grouping import Grouping, possible_at
 from unerring.processes.logs import Logs
 from unerring.processes.master import Master
@@ -56,31 +56,33 @@ def sweep(graph: Graph, grouping: Grouping, state: State, decided_in: int) -> tu
     """What survivors cancel for masters that do not return, and the actions that keep them from it: those of services
     that cannot cancel, or that may have been tried too often. Later groups first, each in reverse order."""
     steps: list[UndoStep] = []
-    writes: dict[int, list[Vertex]] = {}
-    rounds: dict[int, Rounds] = {}
     highest = list(accumulate(state.views, max))
     basis = basis_of(state)
-    for view in range(decided_in - 1, state.swept - 1, -1):
+    view = decided_in - 1
+    while view >= state.swept:
         # The first group whose view is above: the only one that an older view may have executed outside the lineage.
         group = bisect_right(highest, view) + 1
-        if group == state.group + 1 and (state.status != Status.RUNNING or state.announced):
-            continue  # what follows is an undo or an announced action: both repeat the same interactions
-        if group not in writes:
-            cut, rounds[group] = place_before(graph, state, group)
-            names = reversed(possible_at(graph, cut, grouping))
-            vertices = [graph.by_name[name] for name in names]
-            writes[group] = [vertex for vertex in vertices if vertex.write and not vertex.final]
-            blocked = [v.name for v in writes[group] if not graph.service_by_name[v.service].cancels]
+        lowest = max(state.swept, highest[group - 2] if group > 1 else 0)
+        # What follows an undo or an announced action repeats the same interactions.
+        repeats = group == state.group + 1 and (state.status != Status.RUNNING or state.announced)
+        if not repeats:
+            cut, rounds = place_before(graph, state, group)
+            vertices = [graph.by_name[name] for name in reversed(possible_at(graph, cut, grouping))]
+            writes = [vertex for vertex in vertices if vertex.write and not vertex.final]
+            blocked = [v.name for v in writes if not graph.service_by_name[v.service].cancels]
             if blocked:
                 return [], blocked
-        for vertex in writes[group]:
-            occurrences = (state.again + 1) * vertex.retry.occurrences_max
-            if len(steps) + occurrences > SWEPT_MAX:
-                return [], [vertex.name]
-            for occurrence in reversed(range(occurrences)):
-                iid = iid_of(state.instance, graph.in_round(vertex.name, rounds[group]), occurrence, view)
-                of = (state.instance, vertex.name, iid, None, None, group, first_of(basis, group - 1))
-                steps.append(UndoStep(*of, True))
+            # Views without a write are passed over at once, however many somebody says that there were.
+            for older in range(view, lowest - 1, -1) if writes else ():
+                for vertex in writes:
+                    occurrences = (state.again + 1) * vertex.retry.occurrences_max
+                    if len(steps) + occurrences > SWEPT_MAX:
+                        return [], [vertex.name]
+                    for occurrence in reversed(range(occurrences)):
+                        iid = iid_of(state.instance, graph.in_round(vertex.name, rounds), occurrence, older)
+                        of = (state.instance, vertex.name, iid, None, None, group, first_of(basis, group - 1))
+                        steps.append(UndoStep(*of, True))
+        view = lowest - 1
     return steps, []
 
 
