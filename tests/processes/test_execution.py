@@ -51,6 +51,7 @@ def answer(asked: Request, kind: str, value: Any = None, recorded: bool = True) 
 
 def test_a_group_asks_one_after_the_other_and_has_the_state_behind_it() -> None:
     execution = begun(view=2)
+    assert (execution.dirty, execution.wrote) == (False, False)
     [pay] = execution.advance(1_000)
     assert pay == Request(
         "i", "i/pay/0@2", "bank", "pay", {"item": "bolt"}, view=2, group=4, version=execution.input.version,
@@ -155,6 +156,23 @@ def test_to_wait_for_its_turn_is_no_attempt() -> None:
         assert execution.tick(now) == [pay]
         assert execution.next_us(9_999) == now + 100 + 10, "it counts as the first"
     assert (execution.aborted, execution.finished) == ("", False)
+    for again_us in (now + 110, now + 240, now + 375):
+        assert execution.tick(again_us) == ([pay] if again_us < now + 375 else [])
+        if again_us == now + 110:
+            execution.reply(answer(pay, Answer.WAIT, 10), again_us)
+            assert execution.tick(again_us + 10) == [pay], "again the second"
+    assert execution.aborted.startswith("what became of pay is unknown")
+
+
+def test_what_waited_for_its_turn_and_did_not_get_there_was_not_done() -> None:
+    execution = begun()
+    [pay] = execution.advance(0)
+    execution.reply(answer(pay, Answer.WAIT, 400), 0)
+    for now in (400, 410, 430):
+        assert execution.tick(now) == [pay]
+        execution.reply(answer(pay, Answer.UNREACHED, "no link"), now)
+    assert execution.tick(465) == []
+    assert execution.aborted == "bank was not reached for pay: no link"
 
 
 def test_refusals_have_occurrences_until_they_are_for_good() -> None:
