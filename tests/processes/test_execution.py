@@ -337,3 +337,120 @@ def test_a_message_is_received_once_and_a_child_that_failed_fails_its_parent() -
         failed = executed("failed", **more)
         assert (failed.aborted, failed.permanent, failed.exhausted) == ("child part: because", True, exhausted)
         assert failed.consumed == ["m1"]
+
+
+class Many(msgspec.Struct):
+    items: list[str] = []
+    item: str = ""
+    label: str = ""
+    other: str = ""
+    labels: list[str] = []
+
+
+def asked_of(process: Process, **given: Any) -> tuple[Execution, list[Request]]:
+    graph = process.graph
+    state = State("i", process.name, graph.version, 3, (), graph.start, process.initial(given))
+    execution = Execution(process, state, 0, graph.order, {})
+    return execution, execution.advance(0)
+
+
+def test_branches_are_under_way_at_once_and_what_follows_their_join_after_both() -> None:
+    process = Process("both", state=Many, services=[Service("press")])
+
+    @process.action(service="press", writes="label")
+    async def one(item: str) -> str: ...
+
+    @process.action(service="press", writes="other")
+    async def two(item: str) -> str: ...
+
+    @process.action(service="press")
+    async def three(label: str, other: str) -> None: ...
+
+    @process.condition
+    def empty(item: str) -> bool:
+        return item == ""
+
+    skip = process.xor(empty, {True: [], False: [process.sleep("nap", 5)]})
+    process.flow(process.both([one], [two]), skip, three)
+    execution, requests = asked_of(process)
+    assert [request.operation for request in requests] == ["one", "two"]
+    assert execution.reply(answer(requests[1], Answer.DONE, "2"), 0) == []
+    [last] = execution.reply(answer(requests[0], Answer.DONE, "1"), 0)
+    assert last.payload == {"label": "1", "other": "2"}
+    execution.reply(answer(last, Answer.DONE), 0)
+    assert execution.next_state("n0", 0).status == Status.COMPLETED
+    assert [taken.vertex for taken in execution.taken] == ["two", "one", "three"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "why"),
+    [("branch", ""), ("nowhere", "there is no branch for 'nowhere'"), ("", "ZeroDivisionError(")],
+)
+def test_a_condition_that_fails_fails_the_process(choice: str, why: str) -> None:
+    process = Process("choice", state=Many)
+
+    @process.condition
+    def choose(item: str) -> str:
+        return item or str(1 // 0)
+
+    process.flow(process.xor(choose, {"branch": [], "other": []}))
+    execution, _ = asked_of(process, item=choice)
+    assert execution.finished == (why == "")
+    assert execution.aborted.startswith("condition choose failed: ") == (why != "")
+    assert why in execution.aborted
+    assert (execution.permanent, execution.exhausted) == (why != "", False)
+
+
+def labelling(width: int = 1, at_most: int = 3) -> Process:
+    process = Process("labelling", state=Many, services=[Service("press")])
+
+    @process.action(service="press", writes="label")
+    async def stick(item: str) -> str: ...
+
+    loop = process.each("items", [stick], item="item", collect={"labels": "label"}, width=width, at_most=at_most)
+    return process.flow(loop)
+
+
+def test_a_round_ends_a_group_and_its_beginning_and_end_are_part_of_the_history() -> None:
+    process = labelling()
+    execution, [stick] = asked_of(process, items=["a", "b"])
+    assert (stick.iid, stick.payload) == ("i/stick'0/0@0", {"item": "a"})
+    assert execution.reply(answer(stick, Answer.DONE, "A"), 0) == [], "the next round is for the next group"
+    assert execution.taken == [
+        Taken("each-1", "i/each-1/0@0", None, ["a"], False, 4, 0),
+        Taken("stick", "i/stick'0/0@0", {"item": "a"}, "A", False, 4, 0),
+        Taken("each-1-end", "i/each-1-end'0/0@0", None, {"next": ["b"], "got": ["A"]}, False, 4, 0),
+    ]
+    state = execution.next_state("n0", 5)
+    assert (state.rounds, state.lineage[-1].rounds, state.status) == ({"each-1": 1}, {"each-1": 1}, Status.RUNNING)
+    assert (state.variables["item"], state.variables["labels"]) == ("b", ["A"])
+    following = Execution(process, state, 0, process.graph.order, {})
+    [stick] = following.advance(0)
+    assert stick.iid == "i/stick'1/0@0"
+    following.reply(answer(stick, Answer.DONE, "B"), 0)
+    end = following.next_state("n0", 5)
+    assert (end.rounds, end.status, end.variables["labels"]) == ({}, Status.COMPLETED, ["A", "B"])
+
+
+def test_a_loop_over_nothing_is_left_out_and_one_over_too_much_fails() -> None:
+    execution, requests = asked_of(labelling())
+    assert (requests, execution.finished, execution.rounds) == ([], True, {})
+    assert [taken.reply for taken in execution.taken] == [[]]
+    assert execution.next_state("n0", 0).status == Status.COMPLETED
+    assert asked_of(labelling(at_most=2), items=["a", "b"])[0].aborted == ""
+    execution, requests = asked_of(labelling(at_most=1), items=["a", "b"])
+    assert requests == []
+    assert execution.aborted == "loop each-1 goes over 2 items; the limit is 1 (at_most)"
+    assert (execution.permanent, execution.exhausted, execution.taken) == (True, True, [])
+
+
+def test_a_time_that_wins_a_race_is_part_of_the_history_and_another_one_leaves_no_trace() -> None:
+    process = Process("race", state=Many)
+    wait, nap = process.receive("wait", writes="label"), process.sleep("nap", 5)
+    process.flow(process.first([wait], [nap]), process.sleep("pause", 5))
+    graph = process.graph
+    state = State("i", "race", graph.version, 3, (), graph.start, process.initial({}))
+    execution = Execution(process, state, 0, tuple(name for name in graph.order if name != "wait"), {})
+    assert execution.advance(0) == []
+    assert execution.taken == [Taken("nap", "i/nap/0@0", {}, None, False, 4, 0)]
+    assert execution.next_state("n0", 0).status == Status.COMPLETED
