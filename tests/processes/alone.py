@@ -13,7 +13,7 @@ from unerring.processes.config import ClusterBounds, ProcessesConfig
 from unerring.processes.context import replica_set
 from unerring.processes.graph import Cut
 from unerring.processes.grouping import Grouping
-from unerring.processes.messages import State, Step
+from unerring.processes.messages import Start, State, Step
 from unerring.processes.node import ProcessNode
 from unerring.processes.replica import Replica
 
@@ -65,6 +65,14 @@ class Alone:
     def hear(self, sender: str, message: Any) -> list[tuple[str, Any]]:
         """What it answers, and to whom."""
         return self._carry(self.node.handle(sender, message, self.now))
+
+    def begin(self, **given: Any) -> list[tuple[str, Any]]:
+        """Its application starts the instance here."""
+        return self._carry(self.node.begin(Start(INSTANCE, self.process.name, given), self.now))
+
+    def tick(self, after_us: int) -> list[tuple[str, Any]]:
+        self.now += after_us
+        return self._carry(self.node.timer("tick", self.now))
 
     def do(self, what: str, *arguments: Any) -> list[tuple[str, Any]]:
         """A step of one of its parts, as `election.ask_again`."""
