@@ -8,7 +8,7 @@ import pytest
 
 from unerring.model import MILLISECOND_US, SECOND_US, ConfigError, InvariantBreach
 from unerring.processes import Limiter, Limits
-from unerring.processes.flow import EXACT_US, HELD_US, KEPT_US, PAUSED_US, SOON_US, WAIT_US_MAX, WAIT_US_MIN
+from unerring.processes.flow import EXACT_US, HELD_US, KEPT_US, KEYS_MIN, PAUSED_US, SOON_US, WAIT_US_MAX, WAIT_US_MIN
 
 MEAN_US = 100 * MILLISECOND_US
 """What a request takes, as long as none has ended."""
@@ -243,12 +243,14 @@ def test_the_bounds_of_shares_and_pauses() -> None:
 
 
 def test_keys_of_which_nothing_is_left_are_forgotten_and_the_others_keep_their_limits() -> None:
+    """Each that is kept is looked at whenever somebody asks."""
     gate = Gate(key_per_second=1, key_at_once=2)
     gate.ask("busy", 0, "busy")
     for number in range(2_500):
         now = number * MILLISECOND_US
         assert gate.ask(f"i{number}", now, f"key{number}") == 0
         gate.end(f"i{number}", now)
+        assert len(gate.limiter._keys) <= KEYS_MIN + SECOND_US // MILLISECOND_US
     assert gate.ask("again", 2_499 * MILLISECOND_US, "key2499") > 0, "it was begun in this second"
     assert gate.ask("other", 2_499 * MILLISECOND_US, "busy") == 0
     assert gate.ask("third", 4_000 * MILLISECOND_US, "busy") > 0, "two of its key are being carried out"

@@ -272,8 +272,9 @@ class Limiter:
                 self._leave(place)
 
     def _forget_keys(self, now: int) -> None:
-        """Keys of which nothing is left: each is looked at once for as many new ones."""
+        """Keys of which nothing is left: each is looked at once for as many new ones. How far such a key is in the
+        turns is not worth a place: it was served, so it is one turn ahead at most."""
         for room in self._keys.values():
             room.free(now)
-        self._keys = {key: room for key, room in self._keys.items() if not room.idle or room.tag > self._turn}
+        self._keys = {key: room for key, room in self._keys.items() if not room.idle}
         self._keys_max = max(KEYS_MIN, 2 * len(self._keys))
