@@ -78,6 +78,25 @@ def test_a_rate_says_when_the_second_before_is_over() -> None:
     assert gate.ask("b", 5 + SECOND_US) == 0
 
 
+def test_a_rate_that_is_not_used_up_yet_is_for_those_who_come_first() -> None:
+    gate = Gate(at_once=1, per_second=3)
+    gate.ask("a", 0)
+    waits_us = [100_000, 200_000, 600_000, 1_000_000, 1_000_000, 1_600_000]
+    told = [gate.ask(f"i{rank}", 400_000) for rank in range(6)]
+    assert told == [max(wait_us // 2, min(wait_us, EXACT_US)) for wait_us in waits_us]
+
+
+def test_of_a_key_no_more_are_waited_for_than_may_begin() -> None:
+    gate = Gate(at_once=2, key_at_once=1, shares={"b": 0.1})
+    for id, key in (("x", "x"), ("y", "y"), ("a1", "a"), ("a2", "a"), ("b", "b")):
+        gate.ask(id, 0, key)
+    due_us = 2 * MEAN_US
+    assert gate.ask("a1", due_us - MEAN_US // 2, "a") == MEAN_US // 2, "both of one key come at the same time"
+    gate.end("x", due_us)
+    gate.end("y", due_us)
+    assert gate.ask("b", due_us, "b") == 0, "one of them has to wait for the other"
+
+
 def test_a_key_has_limits_of_its_own_and_holds_up_nobody_else() -> None:
     gate = Gate(at_once=3, key_at_once=1, key_per_second=2)
     assert gate.ask("a1", 0, "a") == 0
@@ -246,11 +265,16 @@ def test_keys_of_which_nothing_is_left_are_forgotten_and_the_others_keep_their_l
     """Each that is kept is looked at whenever somebody asks."""
     gate = Gate(key_per_second=1, key_at_once=2)
     gate.ask("busy", 0, "busy")
+    gate.ask("idle", 0, "idle")
+    gate.end("idle", 0)
+    now = 0
     for number in range(2_500):
-        now = number * MILLISECOND_US
+        now += 2 * MILLISECOND_US
         assert gate.ask(f"i{number}", now, f"key{number}") == 0
         gate.end(f"i{number}", now)
-        assert len(gate.limiter._keys) <= KEYS_MIN + SECOND_US // MILLISECOND_US
-    assert gate.ask("again", 2_499 * MILLISECOND_US, "key2499") > 0, "it was begun in this second"
-    assert gate.ask("other", 2_499 * MILLISECOND_US, "busy") == 0
-    assert gate.ask("third", 4_000 * MILLISECOND_US, "busy") > 0, "two of its key are being carried out"
+        assert len(gate.limiter._keys) <= 2 * KEYS_MIN
+    assert gate.ask("again", now, "key2499") > 0, "it was begun in this second"
+    assert gate.ask("other", now, "busy") == 0
+    assert gate.ask("third", now + 2 * SECOND_US, "busy") > 0, "two of its key are being carried out"
+    gate.end("busy", now)
+    assert gate.ask("third", now + 2 * SECOND_US, "busy") == 0
