@@ -62,6 +62,18 @@ def test_nothing_is_tried_again_beside_a_child_that_stays() -> None:
             command()
 
 
+def test_nothing_before_a_child_that_stays_is_gone_back_to() -> None:
+    """It may be under way: what was done before it would be undone beside it."""
+    child = Process("child", state=Order)
+    child.flow(child.receive("go"))
+    process = Process("steps", state=Order)
+    nap = process.receive("nap")
+    process.flow(nap, process.child("part", child, {"item": "item"}, compensable=False))
+    state = at(process, "part", taken=(Taken("nap", "m1", None, None, False, 1, 0),))
+    with pytest.raises(ProcessError, match="while child part, which cannot be undone, may be under way"):
+        back(process, state, "nap")
+
+
 def test_a_child_that_can_be_undone_is_and_another_takes_its_place() -> None:
     process = parents(final=False)
     state = at(process, "part", held="x")

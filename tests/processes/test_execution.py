@@ -374,6 +374,9 @@ def test_branches_are_under_way_at_once_and_what_follows_their_join_after_both()
     process.flow(process.both([one], [two]), skip, three)
     execution, requests = asked_of(process)
     assert [request.operation for request in requests] == ["one", "two"]
+    execution.reply(answer(requests[0], Answer.WAIT, 9_000_000), 0)
+    due_us = process.graph.by_name["two"].retry.attempt_us
+    assert execution.tick(due_us) == [requests[1]], "each in its own time"
     assert execution.reply(answer(requests[1], Answer.DONE, "2"), 0) == []
     [last] = execution.reply(answer(requests[0], Answer.DONE, "1"), 0)
     assert last.payload == {"label": "1", "other": "2"}

@@ -47,6 +47,17 @@ def test_the_rarest_value_leads_to_the_candidates() -> None:
     assert finished.having([("machine", "press-9")]) == []
 
 
+def test_children_are_found_by_their_parent_and_others_are_not_looked_at() -> None:
+    finished = Finished(["machine"])
+    for instance, parent in (("a", "p"), ("b", ""), ("c", "q")):
+        finished.add(instance, outline(parent=parent))
+    assert finished.having([("parent", "p")]) == ["a"]
+    assert finished.having([("parent", "q"), ("machine", "press-1")]) == ["c"]
+    assert finished.having([("parent", "")]) == []
+    assert [finished.remove_oldest(), len(finished)] == ["a", 2]
+    assert finished.having([("parent", "p")]) == []
+
+
 def test_values_that_no_condition_can_name_are_left_out_of_the_index() -> None:
     finished = Finished(["machine"])
     finished.add("a", outline(["a", "list"]))

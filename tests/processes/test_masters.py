@@ -9,7 +9,7 @@ import pytest
 
 from tests.processes.alone import INSTANCE, Alone
 from unerring import Process, Service
-from unerring.model import MILLISECOND_US
+from unerring.model import MILLISECOND_US, Persist
 from unerring.processes.config import ProcessesConfig
 from unerring.processes.graph import Retry
 from unerring.processes.messages import (
@@ -94,6 +94,9 @@ def test_a_write_is_asked_for_behind_its_state_and_its_intent_on_disk() -> None:
     it = Master(shop())
     [pay] = it.go_on(it.begin(item="nut"))
     assert [state.group for state in it.states] == [0]
+    waiting = Reply(INSTANCE, pay.iid, "do", Answer.WAIT, 1_000)
+    effects = it.node.handle("service:bank", waiting, it.now)
+    assert [effect for effect in effects if isinstance(effect, Persist)] == [], "what changes nothing is not written"
     log = it.log(0, 1)
     assert log is not None
     assert [intent.request for intent in log.intents] == [{"item": "nut"}]
@@ -143,6 +146,30 @@ def test_what_another_master_may_do_better_changes_views_until_it_is_too_often()
     assert (it.states[-1].status, it.states[-1].reason) == (Status.UNDOING, "bank refused pay: no")
 
 
+def test_a_master_that_gives_up_does_not_resume_after_a_crash() -> None:
+    it = Master(shop())
+    [pay] = it.go_on(it.begin())
+    sent = it.hear("service:bank", Reply(INSTANCE, pay.iid, "do", Answer.REFUSED, "no"))
+    assert [message.view for _, message in sent if isinstance(message, RequestView)] == [1, 1]
+    log = it.log(0, 1)
+    assert log is not None
+    assert (log.abandoned, [outcome.answer for outcome in log.outcomes]) == (True, [Answer.REFUSED])
+    assert [message for _, message in it.restart() if isinstance(message, Request)] == []
+    assert it.record("aborts", tuple[int, int, str]) == (1, 1, "bank refused pay: no")
+
+
+def test_of_a_group_that_only_reads_nothing_is_kept() -> None:
+    it = Master(shop(write=False))
+    [pay] = it.go_on(it.begin())
+    [again] = it.answer(pay, Answer.REFUSED, "no")
+    assert (again.iid, it.views) == ("i/pay/0@1", [1])
+    it.answer(again, Answer.FINAL, "no")
+    assert [key for key in it.disk if "group/" in key] == []
+    known = it.replica.known
+    assert known is not None
+    assert (known.status, known.taken) == (Status.UNDOING, ())
+
+
 def test_a_refusal_for_good_undoes_what_was_done_in_the_group() -> None:
     process = shop()
     it = Master(process)
@@ -157,7 +184,7 @@ def test_a_refusal_for_good_undoes_what_was_done_in_the_group() -> None:
 
 
 def test_what_may_have_been_done_is_part_of_what_is_undone() -> None:
-    """Both are under way when one of them is refused for good; of the other nobody knows."""
+    """Three are under way: one is done, one is refused for good, and of the other nobody knows."""
     process = Process("order", state=Order, services=[Service("bank")])
 
     @process.action(service="bank", write=True, writes="paid", retry=ONCE)
@@ -166,12 +193,23 @@ def test_what_may_have_been_done_is_part_of_what_is_undone() -> None:
     @process.action(service="bank", write=True, writes="label", retry=ONCE)
     async def book(item: str) -> str: ...
 
-    process.flow(process.both([pay], [book]))
+    @process.action(service="bank", retry=ONCE, cost=1)
+    async def look(item: str) -> None: ...
+
+    @process.action(service="bank", write=True, retry=ONCE)
+    async def tell(item: str) -> None: ...
+
+    process.flow(process.both([pay], [book], [look], [tell]))
     it = Master(process)
-    [first, second] = it.go_on(it.begin())
-    it.answer(second, Answer.FINAL, "no")
-    assert it.states[-1].taken == (Taken("pay", "i/pay/0@0", {"item": "bolt"}, None, True, 1, 0, True),)
-    assert first.iid == "i/pay/0@0"
+    asked = {request.operation: request for request in it.go_on(it.begin())}
+    assert list(asked) == ["pay", "book", "look", "tell"]
+    it.answer(asked["pay"], Answer.DONE, "p")
+    it.answer(asked["tell"], Answer.FINAL, "no")
+    undoing = next(state for state in it.states if state.status == Status.UNDOING)
+    assert undoing.taken == (
+        Taken("pay", "i/pay/0@0", {"item": "bolt"}, "p", True, 1, 0),
+        Taken("book", "i/book/0@0", {"item": "bolt"}, None, True, 1, 0, True),
+    )
 
 
 def test_who_is_fenced_leaves_the_group_to_a_higher_view() -> None:
@@ -205,6 +243,24 @@ def test_what_is_for_good_is_announced_and_refused_with_occurrences(holds: bool)
         assert (last.status, last.held, it.reports.count("held")) == (Status.RUNNING, why[:200], 1)
     else:
         assert (last.status, last.reason, last.held) == (Status.UNDOING, why, "")
+
+
+@pytest.mark.parametrize("value", ["p", 7])
+def test_nobody_is_asked_about_what_was_done_for_good(value: object) -> None:
+    """Its answer cannot be used: to try again would do it twice."""
+    process = Process("order", state=Order, services=[Service("bank")], on_failure="hold")
+
+    @process.action(service="bank", write=True, writes="paid", retry=ONCE, compensable=False)
+    async def pay(item: str) -> str: ...
+
+    process.flow(pay)
+    it = Master(process)
+    [asked] = it.go_on(it.begin())
+    it.answer(asked, Answer.DONE, value)
+    known = it.replica.known
+    assert known is not None
+    assert (known.status, known.held) == (Status.COMPLETED if value == "p" else Status.PARKED, "")
+    assert [taken.reply for taken in known.taken] == [value]
 
 
 def test_a_held_process_counts_its_aborts_to_the_last_and_waits() -> None:
@@ -297,6 +353,7 @@ def test_a_first_group_that_was_read_in_time_is_one_state() -> None:
     [stick] = it.answer(pay, Answer.DONE)
     it.answer(stick, Answer.DONE, "l")
     assert [(state.group, state.status) for state in it.states] == [(1, Status.COMPLETED)]
+    assert it.replica.slot.named(1) == it.me, "nobody else is named for it in this view"
     failed = Master(shop(write=False, slow=False))
     [pay] = failed.go_on(failed.begin())
     [again] = failed.answer(pay, Answer.FINAL, "no")
