@@ -13,6 +13,7 @@ from tests.processes.orders import order_process
 from unerring.model import ProcessError
 from unerring.processes.build import Process
 from unerring.processes.graph import Edge, Graph, Kind, Service, Variable, Vertex
+from unerring.processes.large import Large, large_variables
 
 
 class Both(msgspec.Struct):
@@ -454,3 +455,11 @@ def test_a_variable_has_a_default_that_can_be_stored() -> None:
         ("b", "str", None),
     ]
     assert [(v.name, v.default) for v in Process("p", state=Struct).variables] == [("a", None), ("b", 5)]
+
+
+def test_variables_that_are_large_are_known_by_their_type() -> None:
+    class Photo(msgspec.Struct):
+        name: str = ""
+        photo: Large = Large()
+
+    assert large_variables(Process("p", state=Photo)) == {"photo"}

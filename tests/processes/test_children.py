@@ -7,10 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.processes.alone import Alone
+from tests.processes.test_scale import waiting
 from unerring import Process
 from unerring.processes.children import end_of, ended, family_of, starts, undoing
+from unerring.processes.context import replica_set
+from unerring.processes.families import Families
 from unerring.processes.graph import Vertex
-from unerring.processes.messages import CHILD, Mail, Start, State, Status
+from unerring.processes.messages import CHILD, Mail, Post, Replicate, Start, State, Status
 
 
 class Order(msgspec.Struct):
@@ -114,3 +118,42 @@ def test_what_undoes_a_child_is_given_what_it_had_and_returned() -> None:
     _, vertex, state = parent(over=False)
     [start] = starts("i", vertex, "i+part", state.variables, 9)
     assert undoing(start, vertex, "l", 3) == Start("i+part~3", "recall", {"label": "l"}, "i")
+
+
+# --- between the nodes ---
+
+
+def told(start: list[tuple[Start, Mail | None]]) -> tuple[Families, list[tuple[str, Any]]]:
+    """What a node tells all replicas of whom it speaks of."""
+    it = Alone(waiting())
+    it.hear(it.others[0], Replicate(0, it.state()))
+    said: list[tuple[str, Any]] = []
+    shared = it.replica.context.shared
+    shared.children.extend(start)
+    return Families(shared, lambda to, message, now: said.append((to, message))), said
+
+
+def test_children_are_started_at_all_of_their_replicas_once() -> None:
+    one, other = (Start(f"i+{name}", "parcel", {}, "i") for name in "ab")
+    cancel = Mail("cancel", "!cancel", None)
+    families, said = told([(one, None), (other, cancel)])
+    families.start_children(5)
+    first, second = (replica_set(start.instance, ("n0", "n1", "n2"), 1) for start in (one, other))
+    expected: list[tuple[str, Any]] = [(member, one) for member in first]
+    for member in second:
+        expected += [(member, other), (member, Post("i+b", cancel))]
+    assert said == expected
+    families.start_children(6)
+    assert said == expected
+
+
+def test_an_end_is_told_to_all_who_may_lead_the_parent_and_to_who_asks() -> None:
+    families, said = told([])
+    _, _, state = parent(over=False)
+    ended_ = msgspec.structs.replace(state, status=Status.COMPLETED, parent="mother", returns="item")
+    mail = Mail("i", CHILD, {"status": Status.COMPLETED, "reason": "", "value": "z"})
+    families.tell_parent(ended_, 5)
+    assert said == [(member, Post("mother", mail)) for member in replica_set("mother", ("n0", "n1", "n2"), 1)]
+    said.clear()
+    families.tell_end("n1", "mother", mail, 5)
+    assert said == [("n1", Post("mother", mail))]

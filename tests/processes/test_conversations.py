@@ -188,3 +188,29 @@ def test_a_model_s_operation_pairs_a_request_with_its_answer(
         stage.signal("t", process.graph.by_name["wait"].channel, "yes", answers=stage.journal("work")[1].iid)
         assert stage.finish("t").status == "completed"
         stage.check()
+
+
+@pytest.mark.parametrize(
+    ("change", "answers"),
+    [
+        (("", ""), "request"),
+        (('<sendTask id="book"/>', '<sendTask id="book" operationRef="ask"/>'), ""),
+        (('id="ask"', ""), ""),
+        (('sourceRef="book" targetRef="request"', 'sourceRef="book" targetRef="wait"'), ""),
+    ],
+)
+def test_where_it_is_not_one_request_before_the_answer_nothing_is_paired(change: tuple[str, str], answers: str) -> None:
+    """Two that ask the same, an operation that nothing names, and one that asks after its answer."""
+    text = MODEL.format(request='operationRef="ask"', out=OUT, wait="offer", operation="").replace(*change)
+    if 'targetRef="wait"' in change[1]:
+        text = text.replace('sourceRef="request" targetRef="wait"', 'sourceRef="wait" targetRef="request"')
+        text = text.replace('sourceRef="wait" targetRef="z"', 'sourceRef="request" targetRef="z"')
+    assert Process.from_bpmn(text.encode(), service="work").graph.by_name["wait"].answers == answers
+
+
+def test_what_a_program_says_of_a_wait_stands() -> None:
+    text = MODEL.format(request='operationRef="ask"', out=OUT, wait="offer", operation="")
+    process = Process("buy", services=[Service("work")])
+    process.receive("wait", channel="own")
+    process.flow_from(text.encode(), service="work")
+    assert (process.graph.by_name["wait"].answers, process.graph.by_name["wait"].channel) == ("", "own")
