@@ -257,7 +257,7 @@ def cuts(graph: Graph) -> list[Cut]:
 def test_two_are_concurrent_if_some_execution_has_both_under_way() -> None:
     """Against going through all cuts. The waits of one race are all waited for, and exclude each other."""
     seen = 0
-    for seed in range(40):
+    for seed in range(24):
         drawn = Architect(Random(seed), races=0.2, loops=0.2, blocks=0.2).build("p").graph
         together: set[frozenset[str]] = set()
         for cut in cuts(drawn):
@@ -269,7 +269,7 @@ def test_two_are_concurrent_if_some_execution_has_both_under_way() -> None:
             expected = frozenset((one, other)) in together
             assert concurrent(drawn, one, other) == concurrent(drawn, other, one) == expected, (seed, one, other)
             seen += expected
-    assert seen > 100
+    assert seen > 50
 
 
 @pytest.mark.parametrize("seed", range(20))
