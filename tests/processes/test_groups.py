@@ -9,10 +9,10 @@ import pytest
 
 from tests.processes.alone import Alone
 from tests.processes.test_checks import beside, call, child, graph, receive
-from tests.processes.test_loops import packing
+from tests.processes.test_loops import packing, survey
 from tests.processes.test_scale import waiting
 from unerring.model import ProcessError
-from unerring.processes.graph import IN_TIME, LATE, Cut, Edge, Graph, Kind, Service, Vertex
+from unerring.processes.graph import IN_TIME, LATE, REPEAT, SKIP, Cut, Edge, Graph, Kind, Service, Vertex
 from unerring.processes.grouping import Group, Grouping, group_at, possible_at, time_of
 from unerring.processes.messages import Replicate, Status
 
@@ -245,6 +245,33 @@ def test_a_cut_that_is_not_there_is_not_fired_from() -> None:
     assert [vertex.name for vertex in forked.enabled(both)] == ["j"]
     end = forked.fire(both, forked.by_name["j"])
     assert (len(end), forked.ended(end), forked.ended((*end, 0))) == (1, True, False)
+
+
+def test_the_ways_on_from_a_vertex() -> None:
+    def ways(graph: Graph, name: str) -> list[tuple[str, str]]:
+        return [(vertex.name, label) for vertex, label in graph.ways(graph.by_name[name])]
+
+    choice = beside(call("m"), call("n"), Kind.XOR_SPLIT)
+    assert ways(choice, "s") == [("s", "0"), ("s", "1")]
+    assert ways(choice, "m") == [("m", "")]
+    assert ways(beside(call("m"), call("n")), "s") == [("s", "")]
+    race = beside(receive("m"), receive("n"), Kind.FIRST_SPLIT)
+    assert ways(race, "m") == ways(race, "n") == [("m", ""), ("n", "")]
+    each = packing().graph
+    assert ways(each, "each-1") == [("each-1", ""), ("each-1", SKIP)]
+    assert ways(each, "each-1-end") == [("each-1-end", ""), ("each-1-end", REPEAT)]
+    repeat = survey().graph
+    assert ways(repeat, "repeat-1") == [("repeat-1", "")]
+    end, head = repeat.by_name["repeat-1-end"], repeat.by_name["repeat-1"]
+    entry = repeat.fire(repeat.start, head)
+    assert repeat.fire(before(repeat, end.name), end, REPEAT) == entry
+    assert repeat.fire(before(repeat, end.name), end) == before(repeat, "thank")
+    assert each.fire(each.start, each.by_name["each-1"], SKIP) == before(each, "ship")
+    assert (repeat.inside("repeat-1"), repeat.in_round("ask", {"repeat-1": 4}), repeat.in_round("ask", {})) == (
+        frozenset(repeat.by_name) - {"thank"},
+        "ask'4",
+        "ask'0",
+    )
 
 
 @pytest.mark.parametrize(("width", "fits"), [(1, True), (2, True), (64, True), (65, False), (0, False)])
