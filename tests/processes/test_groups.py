@@ -145,6 +145,13 @@ def test_each_alone_takes_the_first_of_each_branch_that_excludes_the_others() ->
     assert first(together, alone) == of("s", "m", time_us=3)
     assert first(line(write("f", 1, compensable=False)), alone) == Group((), announce="f")
     assert first(line(receive("m")), alone) == Group(())
+    assert time_of(together, Group(())) == 0
+    joins = [Vertex(name, Kind.XOR_JOIN) for name in "tuj"]
+    actions = [write(name, 0) for name in ("m", "n", "o", "p")]
+    quick = graph(
+        [Vertex("s", Kind.XOR_SPLIT, condition="c"), *actions, *joins], ">s s>m:0 s>t:1 m>n t>u n>o u>p o>j p>j j>"
+    )
+    assert first(quick, alone) == of("s", "m", "t", "u", "p", "j")
 
 
 def test_a_round_ends_its_group_and_so_does_the_beginning_of_a_block() -> None:
