@@ -14,6 +14,7 @@ from unerring.model import ProcessError
 from unerring.processes.build import Process
 from unerring.processes.graph import Edge, Graph, Kind, Service, Variable, Vertex
 from unerring.processes.large import Large, large_variables
+from unerring.processes.schedules import Schedule
 
 
 class Both(msgspec.Struct):
@@ -366,6 +367,7 @@ def test_settings_of_a_process_have_bounds() -> None:
         with pytest.raises(ProcessError, match=f"process p: .*{name}"):
             Process("p", **{name: -1})
     assert [Process("p").holds, Process("p", on_failure="hold").holds] == [False, True]
+    assert (Process("p").deadline_us, Process("p").failover_us, Process("p").attributes) == (0, 0, ())
     with pytest.raises(ProcessError, match="on_failure is 'stop'; it must be 'undo' or 'hold'"):
         Process("p", on_failure="stop")
     assert Process("p", state=Both, attributes=["a"]).attributes == ("a",)
@@ -431,6 +433,7 @@ def test_children_are_given_and_return_what_they_have() -> None:
         at_once=16,
     )
     assert process.child("again", child, {}) == "again"
+    assert (process.declared["again"].compensable, process.declared["again"].compensation) == (True, "")
     with pytest.raises(ProcessError, match="process p has two children called child; rename one"):
         process.child("two", other, {})
     for given, returns in (({"c": "a"}, ""), ({}, "c")):
@@ -455,6 +458,17 @@ def test_a_variable_has_a_default_that_can_be_stored() -> None:
         ("b", "str", None),
     ]
     assert [(v.name, v.default) for v in Process("p", state=Struct).variables] == [("a", None), ("b", 5)]
+
+
+def test_a_schedule_begins_at_any_time_and_never_ends_unless_it_says_so() -> None:
+    process = Process("p", state=Both)
+    process.every("often", 1_000_000).every("then", 7, first=3, last=90, given={"a": 1})
+    assert process.schedules == {
+        "often": Schedule("often", "p", 1_000_000, 0, 0, {}),
+        "then": Schedule("then", "p", 7, 3, 90, {"a": 1}),
+    }
+    with pytest.raises(ProcessError, match="start gives 'c'"):
+        process.every("wrong", 1_000_000, given={"c": 1})
 
 
 def test_variables_that_are_large_are_known_by_their_type() -> None:

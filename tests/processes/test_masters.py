@@ -184,7 +184,7 @@ def test_a_refusal_for_good_undoes_what_was_done_in_the_group() -> None:
 
 
 def test_what_may_have_been_done_is_part_of_what_is_undone() -> None:
-    """Three are under way: one is done, one is refused for good, and of the other nobody knows."""
+    """Of what is under way one write is done, one is refused for good, and of the other nobody knows."""
     process = Process("order", state=Order, services=[Service("bank")])
 
     @process.action(service="bank", write=True, writes="paid", retry=ONCE)
@@ -199,10 +199,10 @@ def test_what_may_have_been_done_is_part_of_what_is_undone() -> None:
     @process.action(service="bank", write=True, retry=ONCE)
     async def tell(item: str) -> None: ...
 
-    process.flow(process.both([pay], [book], [look], [tell]))
+    process.flow(process.both([pay], [look], [book], [tell]))
     it = Master(process)
     asked = {request.operation: request for request in it.go_on(it.begin())}
-    assert list(asked) == ["pay", "book", "look", "tell"]
+    assert list(asked) == ["pay", "look", "book", "tell"]
     it.answer(asked["pay"], Answer.DONE, "p")
     it.answer(asked["tell"], Answer.FINAL, "no")
     undoing = next(state for state in it.states if state.status == Status.UNDOING)
@@ -233,7 +233,11 @@ def test_what_is_for_good_is_announced_and_refused_with_occurrences(holds: bool)
     it = Master(process)
     [pay_] = it.go_on(it.begin())
     assert [(state.announced, state.occurrence) for state in it.states] == [("", 0), ("pay", 0)]
-    [again] = it.answer(pay_, Answer.REFUSED, "no")
+    sent = it.hear("service:bank", Reply(INSTANCE, pay_.iid, "do", Answer.REFUSED, "no"))
+    log = it.log(0, 2)
+    assert log is not None
+    assert log.abandoned, "after a crash it does not go on with this occurrence"
+    [again] = it.go_on(sent)
     assert (again.iid, it.states[-1].announced, it.states[-1].occurrence) == ("i/pay/1", "pay", 1)
     it.answer(again, Answer.REFUSED, "n" * 300)
     last = it.states[3]
@@ -304,6 +308,33 @@ def test_a_state_may_take_its_bound_and_not_a_byte_more(over: int) -> None:
         assert state.reason == "its state takes more than 2000 bytes; store less in it"
     else:
         assert (bytes_of(state), state.status) == (most, Status.COMPLETED)
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_what_a_group_has_taken_counts_after_a_crash_too(crash: bool) -> None:
+    """A request and a reply that had room together have it again, and what had none has none."""
+    it = Master(shop(), state_bytes_max=2_000)
+    [pay] = it.go_on(it.begin())
+    [stick] = it.answer(pay, Answer.DONE, "x" * 1_200)
+    if crash:
+        [stick] = it.go_on([*it.restart(), *it.tick(1)])
+    it.answer(stick, Answer.DONE, "y" * 800)
+    assert it.states[-1].reason.startswith("the state has no room for 803 bytes more, by stick")
+    assert it.states[-1].status == Status.UNDOING
+
+
+def test_a_process_that_fails_keeps_what_it_may_have_written_before_it_says_so() -> None:
+    it = Master(shop())
+    [pay] = it.go_on(it.begin())
+    sent = it.hear("service:bank", Reply(INSTANCE, pay.iid, "do", Answer.FINAL, "no"))
+    assert [message.state.status for _, message in sent if isinstance(message, Replicate)] == [Status.UNDOING] * 2
+    log = it.log(0, 1)
+    assert log is not None
+    assert (log.abandoned, [outcome.answer for outcome in log.outcomes]) == (True, [Answer.FINAL])
+    reads = Master(shop(write=False))
+    [pay] = reads.go_on(reads.begin())
+    reads.hear("service:bank", Reply(INSTANCE, pay.iid, "do", Answer.FINAL, "no"))
+    assert reads.log(0, 1) is None
 
 
 def test_a_state_is_measured_with_all_of_its_history() -> None:
