@@ -8,13 +8,14 @@ import msgspec
 import pytest
 
 from tests.processes.alone import Alone
+from tests.processes.test_checks import call, child, graph
 from tests.processes.test_scale import waiting
 from unerring import Process
-from unerring.processes.children import end_of, ended, family_of, starts, undoing
+from unerring.processes.children import children_used, end_of, ended, family_of, starts, undoing
 from unerring.processes.context import replica_set
 from unerring.processes.families import Families
 from unerring.processes.graph import Vertex
-from unerring.processes.messages import CHILD, Mail, Post, Replicate, Start, State, Status
+from unerring.processes.messages import CHILD, Mail, Post, Replicate, Start, State, Status, Taken
 
 
 class Order(msgspec.Struct):
@@ -157,3 +158,21 @@ def test_an_end_is_told_to_all_who_may_lead_the_parent_and_to_who_asks() -> None
     said.clear()
     families.tell_end("n1", "mother", mail, 5)
     assert said == [("n1", Post("mother", mail))]
+
+
+def test_what_a_parent_stands_on_in_the_end() -> None:
+    """One that was undone stands on what it did up to the last action that could not be."""
+    _, _, state = parent(over=False)
+    pieces = [child("one", compensation="undo"), call("pay", write=True, compensable=False)]
+    pieces.append(child("two", compensation="undo"))
+    steps = graph(pieces, ">one one>pay pay>two two>")
+    taken = tuple(Taken(name, f"i+{name}", {}, name, False, at, 0) for at, name in enumerate(("one", "pay", "two"), 1))
+    for status, used in (
+        (Status.COMPLETED, ["one", "two"]),
+        (Status.RUNNING, ["one", "two"]),
+        (Status.PARKED, ["one"]),
+    ):
+        stands = msgspec.structs.replace(state, status=status, taken=taken)
+        assert children_used(steps, stands) == [(f"i+{name}", name) for name in used]
+    undone = msgspec.structs.replace(state, status=Status.FAILED, taken=taken[::2])
+    assert children_used(steps, undone) == []
