@@ -27,11 +27,15 @@ def test_what_woke_already_does_not_hide_who_comes_after_it() -> None:
     wakes.later("c", 10)
     wakes.later("d", 10)
     wakes.forget("d")
-    wakes.later("late", 21)
+    wakes.now("f")
+    wakes.forget("f")
+    wakes.now("e")
+    wakes.later("e", 21)  # nothing is to be done any more before its time
     assert wakes.take(20, 10, lambda _: 20) == ["b", "a", "c"]
     assert wakes.take(20, 10, lambda _: 0) == []
     assert wakes.take(21, 10, lambda _: 22) == []
-    assert wakes.take(22, 10, lambda _: 22) == ["late"]
+    assert wakes.take(21, 10, lambda _: 0) == []
+    assert wakes.take(22, 10, lambda _: 22) == ["e"]
 
 
 # --- who is heard ---
@@ -67,6 +71,9 @@ def test_silence_begins_with_the_last_sign_and_counts_from_its_bound_on() -> Non
     assert (hearing.silent("a", 200_999), hearing.silent("a", 201_000)) == (False, True)
     hearing.slept(150_000)
     assert (hearing.silent("a", 349_999), hearing.silent("a", 350_000)) == (False, True)
+    hearing.beat("a", 0, 200_000)
+    hearing.beat("a", 0, 350_000)
+    assert (hearing.silent("a", 449_999), hearing.silent("a", 450_000)) == (False, True), "100 ms more, as it is slow"
 
 
 def test_a_link_that_breaks_is_that_of_all_machines_of_its_node_and_of_no_other() -> None:
@@ -137,7 +144,14 @@ def test_each_peer_hears_of_its_own_instances_news_at_once_and_the_rest_in_turns
     del led["c"]
     assert named(beats, led, 5 * pause_us) == {"n1": [], "n2": []}
     assert named(beats, led, 6 * pause_us) == {"n1": [], "n2": []}
-    assert beats.round_us == 0
+    for each in led.values():
+        beats.note(each)
+    assert beats.round_us == 0, "what is not led is no news"
+    led["a"].group = led["b"].group = 7
+    for each in led.values():
+        beats.note(each)  # as if it had never been
+    for number in (7, 8):
+        assert named(beats, led, number * pause_us) == {"n1": [("a", 7)], "n2": [("a", 7), ("b", 7)]}
 
 
 def test_a_round_takes_as_long_as_heartbeats_took_of_late() -> None:
