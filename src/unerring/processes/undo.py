@@ -69,7 +69,7 @@ def steps_of_taken(graph: Graph, state: State, children_max: int) -> list[UndoSt
     state = unpacked(state)
     lineage = basis_of(state)
     for action in reversed(state.taken):
-        if action.group <= max(state.rewind, 0) and state.rewind >= 0:
+        if action.group <= state.rewind:  # groups count from 1, and a process that does not go on has −1 here
             break
         if waiting and action.group < state.group:
             steps, waiting = steps + _at_the_cut(graph, state, children_max), False
