@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
 from tests.processes.test_scale import Three
 from unerring.model import Send
@@ -211,7 +212,8 @@ def test_states_on_their_way_have_a_bound_and_give_way_to_the_next() -> None:
 # --- a node's own time ---
 
 
-def test_a_node_takes_silence_for_its_own_lateness_and_not_for_ever() -> None:
+@pytest.mark.parametrize(("late_us", "its_own"), [(LATE_US_MAX - 1, True), (LATE_US_MAX, False)])
+def test_a_node_takes_silence_for_its_own_lateness_and_not_for_ever(late_us: int, its_own: bool) -> None:
     shared = msgspec.structs.replace(Three().nodes["n0"].shared, config=CONFIG, hearing=Hearing(CONFIG))
     pulse = Pulse(shared, 0)
 
@@ -227,8 +229,8 @@ def test_a_node_takes_silence_for_its_own_lateness_and_not_for_ever() -> None:
     while since_us + LATE_US_MAX - now > 220_000:
         now += 110_000
         assert slept(now)
-    now = since_us + LATE_US_MAX - 1
-    assert slept(now), "all ticks were late for less than the bound"
+    now = since_us + late_us
+    assert slept(now) is its_own, "all ticks were late for less than the bound, or not"
     now += in_time_us + 1
     assert not slept(now), "it is just slow"
     assert not slept(now + in_time_us)

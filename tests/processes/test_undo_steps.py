@@ -9,6 +9,7 @@ import pytest
 
 from tests.processes.shops import order
 from tests.processes.table import action, sequence
+from tests.processes.test_long_loops import metering, played
 from tests.processes.test_scale import NAMES, Three
 from unerring import Process, Service
 from unerring.processes.acceptor import Acceptor
@@ -30,9 +31,10 @@ from unerring.processes.messages import (
     Taken,
     Undone,
 )
-from unerring.processes.recovery import Recovery, excluded, kept, sweep
+from unerring.processes.packing import unpacked
+from unerring.processes.recovery import Recovery, excluded, kept, place_before, sweep
 from unerring.processes.undo import Undo, UndoStep, steps_of_log, steps_of_taken
-from unerring.processes.waits import late_block, lost_child
+from unerring.processes.waits import due_us, late_block, lost_child, waits_for
 from unerring.processes.watch import Watch
 
 PATIENCE = ProcessesConfig(undo_attempt_us=100, undo_pause_us_max=1_000, undo_attempts_max=3)
@@ -131,6 +133,10 @@ def test_whose_turn_has_not_come_asks_again_then_and_that_is_no_attempt() -> Non
     assert not undo.stuck
     undo.tick(now)
     assert undo.next_us == now + 100, "the first attempt that counts"
+    undo.tick(now + 100)
+    undo.reply(Reply("i", "i/reserve/0@1", "cancel", Answer.WAIT, 70), now + 101)
+    undo.tick(now + 171)
+    assert undo.next_us == now + 371, "and of two one is taken back"
 
 
 def test_what_may_have_happened_is_settled_before_it_is_undone() -> None:
@@ -274,6 +280,24 @@ def test_survivors_cancel_in_each_older_view_the_one_group_that_it_may_have_exec
     assert sweep(three_writes(cancels=False), Grouping(), state, 4) == ([], ["w2"])
 
 
+def test_survivors_cancel_writes_alone() -> None:
+    graph = sequence(action("w", "r", "x", write=True), action("look", "r", "y")).graph
+    state = State("i", "p", graph.version, 0, (), graph.start, {})
+    steps, blocked = sweep(graph, Grouping(), state, 1)
+    assert ({one.vertex for one in steps}, blocked) == ({"w"}, [])
+
+
+def test_where_a_group_began_is_found_in_a_packed_history_too() -> None:
+    process = metering(50)
+    state = played(process, 8, 30)
+    whole = unpacked(state)
+    assert state.unpacked_from > 8
+    places = [place_before(process.graph, state, group) for group in range(1, 32)]
+    assert places == [place_before(process.graph, whole, group) for group in range(1, 32)]
+    assert places[0] == (process.graph.start, {})
+    assert [rounds for _, rounds in places[1:]] == [step.rounds for step in whole.lineage]
+
+
 def test_an_execution_is_kept_or_excluded_by_the_lineage() -> None:
     graph = three_writes()
     state = State("i", "p", graph.version, 2, (Step(0, (1,)), Step(3, (2,))), (2,), {})
@@ -372,6 +396,12 @@ def test_a_child_that_lost_its_race_is_undone_before_the_way_of_the_winner_is_ta
     graph = process.flow(process.first([child], [stop], [patience])).graph
     cut = tuple(number for number, edge in enumerate(graph.edges) if edge.target in ("making", "stop", "patience"))
     state = msgspec.structs.replace(after(graph, (0, 0), "stop"), cut=cut, held="x")
+    assert waits_for(graph, msgspec.structs.replace(state, held="", due={"patience": 77})) == [
+        {"wait": "making", "kind": "child"},
+        {"wait": "stop", "kind": "signal", "channel": "stop"},
+        {"wait": "patience", "kind": "time", "until_us": 77},
+    ]
+    assert due_us(graph, graph.by_name["patience"], state) == 0, "of one that nobody has begun"
     for winner in ("stop", "patience"):
         lost = lost_child(graph, state, [winner])
         assert lost is not None
