@@ -92,13 +92,18 @@ def test_a_schedule_begins_when_it_is_deployed_and_goes_on_when_the_last_one_has
     assert due(table, 11.5) == []
     assert due(table, 14.0) == ["000012.000000Z"], "three were missed, and all are made up for"
     assert written() == ({}, [])
-    table.set_mark("hourly", 13_000_000)  # other nodes say so
+    table.set_mark("hourly", 12_000_000)  # other nodes say so
     table.set_mark("unknown", 1)
-    assert written() == ({f"hourly|{MARK}": 13_000_000}, [])
+    assert written() == ({f"hourly|{MARK}": 12_000_000}, [])
     [late] = [id for id in table.starting if id.startswith("hourly")]
-    table.started(late)  # of an earlier time than that
+    table.started(late)  # it is known already
     assert written() == ({}, [])
-    assert due(table, 14) == ["000014.000000Z"]
+    assert due(table, 14) == ["000013.000000Z"]
+    table.set_mark("hourly", 14_000_000)
+    written()
+    table.started(next(id for id in table.starting if id.startswith("hourly")))  # of an earlier time than that
+    assert written() == ({}, [])
+    assert due(table, 15) == ["000015.000000Z"]
 
 
 def test_after_a_long_outage_only_the_last_due_times_are_made_up_for() -> None:

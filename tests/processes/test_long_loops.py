@@ -136,6 +136,16 @@ def test_a_lineage_in_short(views: tuple[int, ...]) -> None:
         assert first_of(runs_of(views), groups) == runs_of(views[:groups])
 
 
+@pytest.mark.parametrize(("groups", "most", "half"), [(1, 1, 1), (2, 1, 1), (3, 1, 1), (4, 3, 2), (7, 5, 3), (8, 7, 4)])
+def test_a_history_is_packed_by_halves_of_what_is_kept(groups: int, most: int, half: int) -> None:
+    process = metering(50)
+    for rounds in range(1, 12):
+        state = played(process, groups, rounds)
+        assert len(state.lineage) == (rounds if rounds <= most else most - (most - rounds) % half)
+        assert {chunk.groups for chunk in state.past} <= {half}
+        assert [action.group for action in state.taken] == list(range(state.unpacked_from + 1, rounds + 1))
+
+
 def test_a_process_with_a_packed_history_is_undone() -> None:
     stage = Rehearsal(
         metering(20), {"meter": {"read": lambda count: count + 1}}, bounds=ClusterBounds(history_groups=4)

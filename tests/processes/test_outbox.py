@@ -77,10 +77,13 @@ def test_what_is_published_goes_to_all_nodes_until_all_but_those_that_may_fail_h
     node = a_node(FOUR, f=1)
     effects = node.publish(Publish("p", "c", "k", 1), 10)
     assert sent(effects, Publish) == list(FOUR[1:])
+    assert sent(node.post("later", Mail("m", "go", 1), 10 + RESEND_US - 1), Publish) == []
+    assert sent(node.publish(Publish("q", "c", "k", 1), 11), Publish) == list(FOUR[1:]), "the others have their time"
     assert [key for e in effects if isinstance(e, Persist) for key, _ in e.puts] == ["p|published"], "here, too"
     for name, delivered in (("n1", 0), ("n2", 0), ("n3", 1)):
         assert stored(node.handle(name, Stored("", "p"), 20)) == delivered
     assert sent(node.timer("tick", 10 + RESEND_US), Publish) == []
+    assert sent(node.timer("tick", 11 + RESEND_US), Publish) == list(FOUR[1:])
 
 
 class Paid(msgspec.Struct):
@@ -112,6 +115,20 @@ def test_without_room_a_publication_is_handed_over_now_and_then_together_with_th
     assert publish("k1", 20 + SECOND_US) == (0, ["i1", "i2"])
     assert publish("k3", 20 + 2 * SECOND_US) == (0, ["i3"])
     assert list(node.shared.published) == ["a", "b"]
+
+
+def test_what_is_published_is_received_at_once_and_leaves_the_disk_when_it_is_too_old() -> None:
+    process = Process("paid", state=Paid)
+    process.flow(process.receive("payment", writes="first", key="who"))
+    node = a_node(("n0",), [process], f=0, published_keep_us=100)
+    node.begin(Start("i", "paid", {"who": "ann"}), 0)
+    node.handle("partner", Publish("p", "payment", "ann", 7), 10)
+    assert list(node.finished) == ["i"]
+    gone = []
+    for now in (110, 111):
+        effects = node.handle("partner", Publish(f"p{now}", "payment", "bob", 7), now)
+        gone.append([key for e in effects if isinstance(e, Persist) for key in e.deletes])
+    assert gone == [[], ["p|published"]]
 
 
 # --- data ---

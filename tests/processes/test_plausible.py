@@ -28,6 +28,7 @@ from unerring.processes.messages import (
     Taken,
     Vote,
 )
+from unerring.processes.packing import packed
 from unerring.processes.plausible import AHEAD_US_MAX, check_known, check_message, check_sender, check_state
 
 CHILDREN_MAX = 3
@@ -123,6 +124,7 @@ def with_items(*items: str) -> dict[str, Any]:
         ({"taken": (done(1), done(1), done(3))}, {"taken": (done(1), done(4))}),
         ({"taken": (done(1),)}, {"taken": (done(0),)}),
         ({"taken": (done(1), done(2))}, {"taken": (done(2), done(1))}),
+        ({"taken": (done(1), done(2), done(3))}, {"taken": (done(1), done(3), done(2))}),
         ({"variables": PROCESS.initial({}) | {"rounds": None}}, {"variables": PROCESS.initial({}) | {"rounds": "x"}}),
         ({"variables": with_items("a"), "cut": AT_PARTS}, {"variables": {"items": []}, "cut": AT_PARTS}),
         ({"status": FINAL[-1]}, {"status": "over"}),
@@ -164,6 +166,8 @@ def test_what_a_state_shares_with_the_one_before_is_not_looked_at_again() -> Non
         before = msgspec.structs.replace(FIRST, **{name: value})
         assert not believed(before)
         assert believed(before, before), name
+    two = msgspec.structs.replace(FIRST, taken=(done(1), done(2)))
+    assert believed(two, msgspec.structs.replace(FIRST, taken=two.taken[:1])), "what is new is looked at, and fits"
     changed = msgspec.structs.replace(FIRST, taken=(done(1, "parts", {}), done(2, "parts", {})))
     assert not believed(changed, msgspec.structs.replace(FIRST, taken=changed.taken[:1]))
     other = msgspec.structs.replace(FIRST, variables=strange["variables"], version="other")
@@ -179,7 +183,10 @@ def test_a_state_that_only_adds_to_a_group_begins_there() -> None:
     assert not believed(strange, msgspec.structs.replace(FIRST, taken=strange.taken), 2), (
         "it stands at another place there"
     )
-    rest = msgspec.structs.replace(rest, lineage=(Step(0, (EDGES,)),))
+    whole = msgspec.structs.replace(FIRST, taken=strange.taken, given={"unknown": 7})
+    assert not believed(whole, whole, 0)
+    assert believed(msgspec.structs.replace(whole, taken=()), FIRST, 0), "its input comes from the one before"
+    rest = msgspec.structs.replace(rest, lineage=(BEYOND,))
     assert [believed(msgspec.structs.replace(rest, moved=moved), FIRST, 2) for moved in (2, 3)] == [False, True]
     for message in (Replicate(0, rest, 2), Decided(0, rest)):
         with pytest.raises(ProtocolError, match="state"):
@@ -189,7 +196,31 @@ def test_a_state_that_only_adds_to_a_group_begins_there() -> None:
 def test_of_a_process_that_is_not_here_only_the_frame_is_known() -> None:
     other = msgspec.structs.replace(FIRST, version="other", cut=(EDGES,), variables={})
     assert believed(other)
-    assert not believed(msgspec.structs.replace(other, group=4))
+    for change in ({"group": 4}, {"taken": (done(4),)}, {"taken": (done(0),)}):
+        assert not believed(msgspec.structs.replace(other, **change))
+
+
+def test_a_packed_history_is_looked_at_once_and_whole() -> None:
+    def a_round(number: int, **fields: Any) -> Taken:
+        return msgspec.structs.replace(done(number, "again"), **fields)
+
+    def packing(*taken: Taken, lineage: tuple[Step, ...] = (in_round(0),) * 3) -> State:
+        return packed(msgspec.structs.replace(FIRST, lineage=lineage, taken=taken, rounds={LOOP: 3}), 2)
+
+    good = packing(a_round(1), a_round(2), a_round(3))
+    assert (good.unpacked_from, len(good.lineage), len(good.taken)) == (2, 1, 1)
+    assert believed(good)
+    for bad in (
+        packing(a_round(1), a_round(2, vertex="nothing"), a_round(3)),
+        packing(a_round(1), lineage=(in_round(0), BEYOND, in_round(2))),
+        packing(a_round(1), lineage=(in_round(0), in_round(4), in_round(2))),
+    ):
+        assert bad.past
+        assert not believed(bad)
+        assert not believed(bad, good)
+        assert believed(bad, bad), "it was looked at when it came"
+    beyond = packing(a_round(1), lineage=(in_round(0), in_round(1), BEYOND))
+    assert [believed(msgspec.structs.replace(beyond, moved=moved)) for moved in (2, 3)] == [False, True]
 
 
 MEMORY = Memory("i", 2, 1, FIRST, (Mail("m", "go", 1),))
