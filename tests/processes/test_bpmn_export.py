@@ -168,6 +168,31 @@ def test_an_import_of_an_export_is_an_equal_process(seed: int) -> None:
     assert same.graph.version == process.graph.version
 
 
+LANES = ("each", ["call", ("xor", [["undone"], ["local"]], False)], 3, True)
+BLOCKS: list[list[Spec]] = [
+    ["call", LANES, "send"],
+    [LANES],
+    [("each", ["call"], 2, False), ("each", ["receive"], 2, True), "final"],
+    [("both", [["send", ("each", ["call"], 2, True), "call"], ["local"]], False)],
+    [("each", [("each", ["call"], 2, True), "undone"], 1, True)],
+    [("each", [("repeat", ["call"])], 2, False)],
+    [("repeat", [("each", ["call", "sleep"], 2, True)]), "until"],
+    [("within", ["call", "receive"], ["send"]), ("within", ["sleep"], [LANES])],
+    [("first", [["call"], ["undone"], [LANES]], True), "keyed"],
+    [("first", [["call"], [], ["send"]], False), "child", "children"],
+    [("atomic", ["call", "undone", "local"]), "named"],
+    [("xor", [["call"], [("both", [["send"], ["undone"]], False)], [("repeat", ["local"])]], False)],
+]
+
+
+@pytest.mark.parametrize("spec", BLOCKS, ids=range(len(BLOCKS)))
+def test_every_block_comes_back_as_it_was(spec: list[Spec]) -> None:
+    process = Builder().flow(spec)
+    same = again(process)
+    assert same.graph == process.graph
+    assert export_bpmn(same) == export_bpmn(process)
+
+
 @pytest.mark.parametrize("text", [CHOICE, INCLUSIVE, FIRST, REMIND, TRANSACTION, ERRORS])
 def test_what_was_imported_can_be_exported_and_imported_again(text: str) -> None:
     process = Process.from_bpmn(sketched(text), service="work")
