@@ -1,0 +1,265 @@
+"""Whole exchanges of one node with the others, message by message: starts, repetitions, and pages for who lost a disk."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from unerring.model import SECOND_US, Deliver, ProcessError, Report, Send
+from unerring.processes.build import Process
+from unerring.processes.config import ClusterBounds, ProcessesConfig
+from unerring.processes.messages import (
+    Ack,
+    Mail,
+    Memory,
+    Outline,
+    Publish,
+    Published,
+    Recall,
+    Recalled,
+    Replicate,
+    Start,
+    Started,
+    State,
+    Step,
+)
+from unerring.processes.node import ProcessNode
+from unerring.processes.rejoin import ASK_US, PAGE_BYTES, REPORT_US, TakesPart
+from unerring.processes.starts import FORWARD_US, ID_MAX, check_id, check_message_id
+
+THREE = ("n0", "n1", "n2")
+FIVE = ("n0", "n1", "n2", "n3", "n4")
+NOW = 1_000_000
+
+
+class Text(msgspec.Struct):
+    text: str = ""
+
+
+def texting() -> Process:
+    process = Process("texting", state=Text)
+    process.every("daily", 86_400 * SECOND_US)
+    return process.flow(process.receive("go", writes="text"))
+
+
+PROCESS = texting()
+
+
+def a_node(
+    names: tuple[str, ...] = THREE, f: int = 1, asks_first: bool = False, most: int = 1 << 20, **config: int
+) -> ProcessNode:
+    bounds = ClusterBounds(f=f, state_bytes_max=most)
+    return ProcessNode(
+        "n0", names, [PROCESS], {}, Random(1), NOW, bounds, ProcessesConfig(**config), asks_first=asks_first
+    )
+
+
+def sent(effects: list[Any], kind: type) -> list[tuple[str, Any]]:
+    return [(e.to, e.message) for e in effects if isinstance(e, Send) and isinstance(e.message, kind)]
+
+
+def led_by(node: ProcessNode, first: str, *others: str) -> str:
+    """An instance whose first replica is this one."""
+    ids = (str(number) for number in range(999))
+    return next(i for i in ids if (m := node.shared.members_of(i))[0] == first and all(o in m for o in others))
+
+
+def state_of(instance: str, text: str = "", group: int = 0) -> State:
+    graph = PROCESS.graph
+    lineage = (Step(0, graph.start),) * group
+    return State(instance, "texting", graph.version, group, lineage, graph.start, {"text": text})
+
+
+# --- starts ---
+
+
+def test_a_start_is_handed_on_at_once_and_now_and_then_and_all_who_asked_are_answered() -> None:
+    node = a_node(FIVE)
+    instance = led_by(node, "n1", "n0")
+    start = Start(instance, "texting", {"text": "x"})
+    assert sent(node.handle("client", start, NOW), Start) == [("n1", start)]
+    other = Start(instance, "texting", {"text": "y"})
+    assert sent(node.handle("other", other, NOW + 10), Start) == [("n1", start)], "the first one's"
+    assert sent(node.handle("client", start, NOW + 10), Start) == [("n1", start)]
+    at = NOW + 10
+    assert sent(node.timer("tick", at + FORWARD_US - 1), Start) == []
+    assert sent(node.timer("tick", at + FORWARD_US), Start) == [("n1", start)]
+    began = msgspec.structs.replace(state_of(instance, "x"), given={"text": "x"})
+    assert sent(node.handle("n1", Replicate(0, began), at), Started) == [], "nobody else has it yet"
+    last = next(m for m in node.shared.members_of(instance) if m not in ("n0", "n1"))
+    effects = node.handle(last, Started(instance), at)
+    assert sent(effects, Started) == [("client", Started(instance)), ("other", Started(instance))]
+    assert sent(node.timer("tick", at + 9 * FORWARD_US), Start) == []
+
+
+def test_a_node_without_a_part_hands_a_start_to_all_replicas_but_not_back_to_who_sent_it() -> None:
+    node = a_node(FIVE)
+    instance = next(i for i in map(str, range(99)) if "n0" not in node.shared.members_of(i))
+    one, two, three = node.shared.members_of(instance)
+    start = Start(instance, "texting", {})
+    assert [to for to, _ in sent(node.handle(two, start, NOW), Start)] == [one, three]
+    assert instance not in node.instances
+
+
+def test_starts_that_wait_have_a_bound_and_a_child_is_taken_all_the_same() -> None:
+    node = a_node(instances_max=2)
+    names = [i for i in map(str, range(99)) if node.shared.members_of(i)[0] == "n1"][:4]
+    taken = []
+    for instance in (*names[:3], names[0]):
+        effects = node.handle("client", Start(instance, "texting", {}), NOW)
+        taken.append([e.detail for e in effects if isinstance(e, Report)])
+    assert taken == [[], [], [f"{names[2]} is not taken: 2 starts wait"], []]
+    child = Start(f"{names[0]}+made", "texting", {}, names[0])
+    node.handle("n1", child, NOW)
+    assert list(node.starts.starters) == [*names[:2], child.instance]
+
+
+def test_ids_and_inputs_fit_up_to_their_bounds() -> None:
+    check_id(Start("x" * ID_MAX, "p", {}))
+    check_id(Start("parent+" + "x" * ID_MAX, "p", {}, "parent+"))
+    check_message_id("x" * ID_MAX)
+    check_message_id("")
+    for bad in ("x" * (ID_MAX + 1), "", "a/b", "a+b", "a\n"):
+        with pytest.raises(ProcessError, match="instance id"):
+            check_id(Start(bad, "p", {}))
+    for bad in ("x" * (ID_MAX + 1), "a|b", "a\n"):
+        with pytest.raises(ProcessError, match="message id"):
+            check_message_id(bad)
+    with pytest.raises(ProcessError, match="invalid instance id 'parent'"):
+        check_id(Start("parent", "p", {}, "parent"))
+    node = a_node(most=1_000)
+    size = 500 - len(msgspec.msgpack.encode({"text": "x" * 400})) + 400
+    node.check_start(Start("i", "texting", {"text": "x" * size}))
+    with pytest.raises(ProcessError, match="has 501 bytes, which exceeds the limit of 500 bytes"):
+        node.check_start(Start("i", "texting", {"text": "x" * (size + 1)}))
+
+
+# --- a state on its way ---
+
+
+def test_a_state_is_sent_again_ever_more_seldom_to_those_that_have_not_acknowledged_it() -> None:
+    node = a_node(FIVE, f=2, resend_us=60_000, resend_us_max=300_000)
+    instance = led_by(node, "n0")
+    effects = node.begin(Start(instance, "texting", {}), NOW)
+    others = node.instances[instance].others
+    assert [to for to, _ in sent(effects, Replicate)] == list(others)
+    node.handle(others[0], Ack(instance, 0, 0), NOW)
+    node.handle(others[1], Ack(instance, 0, 1), NOW)  # of another group
+    again = []
+    for number in range(1, 200):
+        now = NOW + number * 10_000
+        if to := [name for name, _ in sent(node.timer("tick", now), Replicate)]:
+            assert to == list(others[1:])
+            again.append(now - NOW)
+    assert again == [60_000, 180_000, 420_000, *range(720_000, 2_000_000, 300_000)]
+    assert node.query(instance)["group"] == 0
+    assert not sent(node.handle("client", Start(instance, "texting", {}), NOW), Started)
+    own = Ack(instance, 0, 0)
+    node.handle("n0", own, NOW)
+    effects = node.handle(others[2], own, NOW)
+    assert ("client", Started(instance)) in sent(effects, Started), "three of five have it"
+
+
+# --- pages for a node that lost its disk ---
+
+
+def asked(node: ProcessNode, incarnation: int, after: str = "", by: str = "n1") -> Recalled:
+    [(to, page)] = sent(node.handle(by, Recall(incarnation, after), NOW), Recalled)
+    assert (to, page.incarnation, page.after) == (by, incarnation, after)
+    assert isinstance(page, Recalled)
+    return page
+
+
+def test_what_a_node_knows_is_told_page_by_page_within_their_bound() -> None:
+    node = a_node()
+    texts = {"a": 100_000, "b": 100_000, "c": 100_000, "d": 2 * PAGE_BYTES, "e": 10}
+    for instance, size in texts.items():
+        node.handle("n2", Replicate(0, state_of(instance, "x" * size)), NOW)
+    node.roster.add_finished("done", Outline("texting", "completed", "", {}))
+    node.handle("partner", Publish("p", "c", "k", 7), NOW)
+    node.timetable.set_mark("daily", 77)
+    pages = [asked(node, 5)]
+    node.handle("n2", Replicate(0, state_of("new")), NOW)  # of this one the new incarnation hears by itself
+    while not pages[-1].last:
+        pages.append(asked(node, 5, pages[-1].through))
+    assert [[memory.instance for memory in page.memories] for page in pages] == [
+        ["a", "b"],
+        ["c"],
+        ["d"],
+        ["done", "e"],
+    ]
+    assert [list(page.published) for page in pages] == [[], [], [], ["p"]]
+    assert [page.marks for page in pages] == [{}, {}, {}, {"daily": 77}]
+    assert all(page.whole and page.known == {"n1": 5} for page in pages)
+    known = {memory.instance: memory for page in pages for memory in page.memories}
+    assert known["a"] == Memory("a", 0, 0, state_of("a", "x" * 100_000), ())
+    assert known["done"] == Memory("done", 0, -1, None, (), Outline("texting", "completed", "", {}))
+    assert [m.instance for m in asked(node, 5).memories] == ["a", "b"], "asked anew it tells all again"
+    older = asked(node, 4)
+    assert (older.memories, older.last, older.known) == ((), False, {"n1": 5}), "a later incarnation has asked"
+    assert [m.instance for m in asked(node, 6, "ie").memories] == ["new"]
+
+
+def test_only_instances_that_the_asking_node_has_a_part_in_are_told() -> None:
+    node = a_node(FIVE)
+    ours = [i for i in map(str, range(60)) if "n0" in node.shared.members_of(i)]
+    for instance in ours:
+        node.handle("n2", Replicate(0, state_of(instance)), NOW)
+    both = [i for i in ours if "n1" in node.shared.members_of(i)]
+    assert 0 < len(both) < len(ours)
+    assert sorted(memory.instance for memory in asked(node, 5).memories) == sorted(both)
+
+
+def test_a_node_with_an_empty_disk_asks_until_enough_have_told_it_everything() -> None:
+    node = a_node(asks_first=True)
+    node.start(NOW)
+
+    def asks(effects: list[Any]) -> list[tuple[str, str]]:
+        return [(to, message.after) for to, message in sent(effects, Recall)]
+
+    assert asks(node.timer("tick", NOW)) == [("n1", ""), ("n2", "")]
+    mine = node.shared.incarnations.lives.mine
+    assert mine == NOW
+    assert asks(node.timer("tick", NOW + ASK_US - 1)) == []
+    assert asks(node.timer("tick", NOW + ASK_US)) == [("n1", ""), ("n2", "")]
+    one, two = Mail("one", "go", 1), Mail("two", "go", 2)
+    first = Memory("a", 4, 1, state_of("a", "later view"), (one,))
+    second = Memory("a", 3, 0, state_of("a", "further group", 3), (two,))
+    ended = Memory("b", 0, -1, None, (), Outline("texting", "failed", "", {}))
+    page = Recalled(mine, 0, True, through="ia", memories=(first,), marks={"daily": 50})
+    assert asks(node.handle("n1", page, NOW)) == [("n1", "ia")]
+    for other in (page, Recalled(mine + 1, 0, True, last=True), Recalled(mine, 0, True, after="ib", last=True)):
+        assert asks(node.handle("n1", other, NOW)) == [], "it came already, is for another, or does not follow"
+    assert node.rejoin.missing == ["n1", "n2"]
+    node.handle("n1", Recalled(mine, 0, True, after="ia", through="ib", last=True, memories=(ended,)), NOW)
+    assert node.rejoin.missing == ["n2"]
+    assert "n2" in node.rejoin.why_absent
+    assert "n1" not in node.rejoin.why_absent
+    reported = [
+        now
+        for now in range(NOW + ASK_US, NOW + 25 * SECOND_US, ASK_US)
+        for e in node.timer("tick", now)
+        if isinstance(e, Report) and e.what == "process.absent"
+    ]
+    assert [round((now - NOW) / REPORT_US) for now in reported] == [1, 2]
+    assert node.instances == {}
+    published = {"p": Published("c", "k", 7, NOW)}
+    last = Recalled(
+        mine, 0, True, last=True, memories=(second, Memory("b", 0, 0, state_of("b"), ())), published=published,
+        marks={"daily": 40},
+    )  # fmt: skip
+    effects = node.handle("n2", last, NOW)
+    assert sum(isinstance(e, Deliver) and e.what == TakesPart() for e in effects) == 1
+    assert (node.rejoin.missing, node.rejoin.why_absent) == ([], "")
+    [replica] = node.instances.values()
+    assert (replica.acceptor.view, replica.acceptor.rank) == (4, (1, 0))
+    assert replica.known is not None
+    assert replica.known.variables == {"text": "later view"}
+    assert {mail.id for mail in replica.inbox.mailbox.mail} == {"one", "two"}
+    assert list(node.finished) == ["b"], "what is settled was final"
+    assert (node.shared.published, node.timetable.marks["daily"]) == (published, 50)
+    assert node.shared.incarnations.known == {"n0": mine}
+    assert asks(node.timer("tick", NOW + 30 * SECOND_US)) == []
