@@ -8,17 +8,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.processes.test_scale import Three
 from unerring import Process, Rehearsal, Service
 from unerring.app import bounded, failovers_of_run
 from unerring.app.forgetting import USUAL, kept_at_least, note_kept
 from unerring.app.process_audit import known_in
 from unerring.cli import main
 from unerring.cli._address import naming_at
-from unerring.model import MILLISECOND_US, CallerError, ConfigError
+from unerring.model import MILLISECOND_US, CallerError, ConfigError, Report
 from unerring.processes import Choice, ProcessesConfig, State, explain, group_at
+from unerring.processes.context import Context
 from unerring.processes.grouping import Grouping
-from unerring.processes.messages import Step, Taken
-from unerring.processes.naming import nearest
+from unerring.processes.messages import Packed, Step, Taken
+from unerring.processes.naming import chosen, idlest, led_by, nearest
 from unerring.runtime import ClusterShape, NodeCluster
 
 
@@ -82,6 +84,51 @@ def test_the_nearest_is_the_one_that_the_service_answered_soonest() -> None:
     assert nearest(graph, state, group, ("a", "b", "c")) == "b"
     assert nearest(graph, state, group, ("a", "c")) == "c"
     assert nearest(graph, state, group, ("a", "b", "c", "new")) == "new"
+
+
+def test_what_took_no_time_or_is_packed_away_says_nothing_of_nearness() -> None:
+    graph = shop().graph
+    step = [Step(0, graph.start, master) for master in ("a", "b", "a", "b")]
+    taken = [
+        Taken("ask", "o/ask'0/0@0", {}, None, True, 2, 0, took_us=1),  # packed away: who did it is not looked up
+        Taken("ask", "o/ask'1/0@0", {}, None, True, 3, 0, took_us=300),
+        Taken("ask", "o/ask'2/0@0", {}, None, True, 4, 0, took_us=200),
+        Taken("tell", "o/tell'2/0@0", {}, None, True, 5, 0, took_us=101),
+        Taken("ask", "o/ask'3/0@0", {}, None, True, 6, 0),
+    ]
+    past = (Packed(2, ((0, 2),), b""),)
+    state = State("o", "shop", graph.version, 6, tuple(step), graph.start, {}, tuple(taken), past=past)
+    group = group_at(graph, graph.start, (), "", Grouping())
+    assert nearest(graph, state, group, ("a", "b")) == "b", "200 µs, and 200.5 on average"
+    quicker = msgspec.structs.replace(state, taken=(*taken, msgspec.structs.replace(taken[4], took_us=301)))
+    assert nearest(graph, quicker, group, ("a", "b")) == "a"
+
+
+def test_the_idlest_leads_the_fewest_as_far_as_is_known() -> None:
+    shared = Three().nodes["n0"].shared
+    assert idlest(shared, ("n0", "n1", "n2")) == "n0", "of equals the first one"
+    led = {"x": None, "y": None}
+    shared = msgspec.structs.replace(shared, led=led, followed={"n0": {}, "n1": {"z": None}, "n2": led})
+    assert led_by(shared, ("n0", "n1", "n2", "n3")) == {"n0": 2, "n1": 1, "n2": 2, "n3": 0}
+    assert idlest(shared, ("n0", "n1", "n2")) == "n1"
+
+
+def test_a_choice_that_cannot_be_is_told_and_the_planner_keeps_the_group() -> None:
+    shared = Three().nodes["n0"].shared
+    context = Context(shared, "i", ("n0", "n1", "n2/x"))
+    group = group_at(shop().graph, shop().graph.start, (), "", Grouping())
+
+    def said(choice: Choice) -> tuple[str, list[str]]:
+        shared.out.take()
+        name = chosen(choice, context, "shop", group, context.members)
+        return name, [effect.detail for effect in shared.out.take() if isinstance(effect, Report)]
+
+    assert said(lambda process, actions, led: sorted(led)[2]) == ("n2/x", []), "by the name of its node"
+    assert said(lambda process, actions, led: "n1") == ("n1", [])
+    must = "i: the choice of the next master is 'n9'; it must be one of n0, n1, n2"
+    assert said(lambda process, actions, led: "n9") == ("n0", [must])
+    raises = "i: the choice of the next master raises KeyError: 'nobody'"
+    assert said(lambda process, actions, led: led["nobody"]) == ("n0", [raises])  # type: ignore[return-value]
 
 
 def test_another_choice_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""Whole exchanges of one node with the others, message by message: starts, repetitions, and pages for who lost a disk."""
+"""Whole exchanges of one node with others, message by message: starts, repetitions, pages for who lost a disk."""
 
 from __future__ import annotations
 
