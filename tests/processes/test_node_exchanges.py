@@ -8,19 +8,23 @@ from typing import Any
 import msgspec
 import pytest
 
-from unerring.model import SECOND_US, Deliver, ProcessError, Report, Send
+from tests.processes.table import INSTANCE, Table, action, one_write, sequence
+from unerring.model import SECOND_US, Deliver, ProcessError, ProtocolError, Report, Send
 from unerring.processes.build import Process
 from unerring.processes.config import ClusterBounds, ProcessesConfig
 from unerring.processes.messages import (
     Ack,
     Mail,
     Memory,
+    Name,
+    Named,
     Outline,
     Publish,
     Published,
     Recall,
     Recalled,
     Replicate,
+    RequestView,
     Start,
     Started,
     State,
@@ -137,7 +141,103 @@ def test_ids_and_inputs_fit_up_to_their_bounds() -> None:
         node.check_start(Start("i", "texting", {"text": "x" * (size + 1)}))
 
 
+def test_who_starts_is_told_whether_it_is_the_same_start_and_why_it_is_refused() -> None:
+    node = a_node(("n0",), f=0)
+
+    def started(effects: list[Any]) -> list[Started]:
+        return [e.what for e in effects if isinstance(e, Deliver) and isinstance(e.what, Started)]
+
+    start = Start("i", "texting", {"text": "x"})
+    assert started(node.begin(start, NOW)) == [Started("i")]
+    assert started(node.begin(start, NOW)) == [Started("i")]
+    other = Start("i", "texting", {"text": "y"})
+    assert started(node.begin(other, NOW)) == [Started("i", same=False)]
+    told = [sent(node.handle("client", one, NOW), Started) for one in (start, other)]
+    assert told == [[("client", Started("i"))], [("client", Started("i", same=False))]]
+    effects = node.handle("client", Start("j", "unknown", {}), NOW)
+    [report] = [e for e in effects if isinstance(e, Report)]
+    assert report.what == "process.start_refused"
+    assert report.detail == "there is no process 'unknown' on this node; it has texting"
+    assert "j" not in node.starts.starters
+
+
 # --- a state on its way ---
+
+
+def test_a_state_goes_out_as_what_it_adds_to_those_that_have_nearly_all_of_it() -> None:
+    table = Table(sequence(*(action(f"w{n}", "r", "x", write=True, alone=True) for n in range(4))))
+    a, b, c = table.members
+    bases: dict[tuple[str, int], int] = {}
+
+    def lost(to: str, message: Any) -> bool:
+        if isinstance(message, Replicate):
+            bases.setdefault((to, message.state.group), message.base)
+            assert len(message.state.lineage) == message.state.group - max(message.base, 0)
+        senders = [sender for sender, _, lying in table.lying if lying is message]
+        return isinstance(message, Ack) and message.group in (0, 2, 3) and to == a and senders == [c]
+
+    table.start()
+    table.deliver([a, b, c], lose=lost)
+    assert bases == {
+        **{(b, group): group - 1 for group in range(1, 5)},
+        (b, 0): -1,
+        (c, 0): -1,
+        (c, 1): -1,
+        (c, 2): 1,
+        (c, 3): 2,
+        (c, 4): -1,
+    }, "of c nothing is known after group 1"
+    assert table.violations() == []
+
+
+def test_who_is_named_says_so_as_often_as_it_is_named() -> None:
+    node = a_node()
+    instance = led_by(node, "n1")
+    state = state_of(instance, "x", 2)
+
+    def named(view: int, one: State, master: str = "n0") -> list[tuple[str, Any]]:
+        return sent(node.handle("n1", Name(view, one, master), NOW), Named)
+
+    with pytest.raises(ProtocolError, match="n2 was named master"):
+        named(1, state, "n2")
+    assert not node.instances[instance].leading
+    unknown = msgspec.structs.replace(state, version="other")
+    assert named(1, unknown) == [], "the planner will go on without this replica"
+    other = a_node()
+    for _ in range(2):
+        assert sent(other.handle("n1", Name(1, state, "n0"), NOW), Named) == [("n1", Named(instance, 1, 3))]
+        assert other.instances[instance].leading
+    earlier = state_of(instance, "x", 1)
+    assert sent(other.handle("n1", Name(1, earlier, "n0"), NOW), Named) == [("n1", Named(instance, 1, 2))], "long since"
+    assert sent(other.handle("n1", Name(0, state, "n0"), NOW), Named) == [], "of a view that is over"
+    other.handle("n2", RequestView(instance, 2), NOW)
+    assert not other.instances[instance].leading
+    assert sent(other.handle("n1", Name(1, state, "n0"), NOW), Named) == []
+
+
+def test_a_master_is_named_again_until_it_shows_that_it_leads() -> None:
+    table = Table(one_write(), naming="rotate")
+    a, b, c = table.members
+    for name in (a, b, c):
+        for other in {a, b, c} - {name}:
+            table.nodes[name].shared.hearing.hear(other, table.now)
+    table.start()
+    table.deliver([a, b, c], lose=lambda to, message: isinstance(message, Name))
+    named = [item for item in table.lying if isinstance(item[2], Name)]
+    began = table.now
+    times = []
+    for _ in range(30):
+        table.tick(a, 10_000)
+        named = [item for item in table.lying if isinstance(item[2], Name)]
+        times += [table.now - began for _ in named]
+        assert all(to == b and message.master == b for _, to, message in named)
+        table.lying = []
+    assert times == list(range(60_000, 301_000, 60_000))
+    table.tick(a, 60_000)
+    table.deliver([a, b, c])
+    assert INSTANCE in table.nodes[a].finished or table.replica(b).final
+    assert [line.what for line in table.journal] == ["do"]
+    assert table.violations() == []
 
 
 def test_a_state_is_sent_again_ever_more_seldom_to_those_that_have_not_acknowledged_it() -> None:
@@ -263,3 +363,35 @@ def test_a_node_with_an_empty_disk_asks_until_enough_have_told_it_everything() -
     assert (node.shared.published, node.timetable.marks["daily"]) == (published, 50)
     assert node.shared.incarnations.known == {"n0": mine}
     assert asks(node.timer("tick", NOW + 30 * SECOND_US)) == []
+
+
+def test_a_node_begins_anew_where_a_later_incarnation_of_it_was_heard_of() -> None:
+    node = a_node(asks_first=True)
+    node.start(NOW)
+    node.timer("tick", NOW)
+    mine = node.shared.incarnations.lives.mine
+    node.handle("n1", Recalled(mine, 0, True, through="ia", memories=(Memory("a", 0, -1, None, ()),)), NOW)
+    effects = node.handle("n2", Recalled(mine, 0, True, {"n0": mine + 5}, last=True), NOW)
+    assert sent(effects, Recall) == [("n1", Recall(mine + 6)), ("n2", Recall(mine + 6))]
+    assert node.rejoin.missing == ["n1", "n2"], "what was told to the one before does not count"
+    assert (node.rejoin.number(7, -node.shared.wall_offset_us), node.rejoin.number(-9, -5)) == (8, 1)
+    assert node.rejoin.number(7, 1_000 - node.shared.wall_offset_us) == 1_000
+
+
+def test_nodes_that_are_all_empty_found_a_cluster_together() -> None:
+    node = a_node(asks_first=True)
+    node.start(NOW)
+    node.timer("tick", NOW)
+    mine = node.shared.incarnations.lives.mine
+    assert not any(isinstance(e, Deliver) for e in node.handle("n1", Recalled(mine, 5, False), NOW))
+    effects = node.handle("n2", Recalled(mine, 6, False), NOW)
+    assert [e.what for e in effects if isinstance(e, Deliver)] == [TakesPart()]
+    founders = {"n0": mine, "n1": 5, "n2": 6}
+    assert node.shared.incarnations.lives.founders == founders
+    assert asked(node, 5).founders == founders, "whoever missed that moment hears of it"
+    assert asked(node, 7).founders == {}
+    late = a_node(asks_first=True)
+    late.start(NOW)
+    late.timer("tick", NOW)
+    effects = late.handle("n1", Recalled(mine, 0, True, founders=founders), NOW)
+    assert [e.what for e in effects if isinstance(e, Deliver)] == [TakesPart()]
