@@ -60,6 +60,60 @@ def test_the_models_of_other_tests_have_the_versions_that_they_had(name: str, ve
     assert Process.from_bpmn(sketched(text), service="work").graph.version == version
 
 
+LOOP = """
+start s
+xor j
+service a
+xor k WAYS
+end z
+s -> j -> a -> k
+k -> z OUT
+k -> j BACK
+"""
+
+
+@pytest.mark.parametrize(
+    ("default", "out", "back", "left_at"),
+    [
+        ("", 'if "x > 3"', 'if "x <= 3"', [4, 5]),
+        ("default=flow4", "", 'if "x <= 3"', [4, 5]),
+        ("default=flow5", 'if "x > 3"', "", [4, 5]),
+    ],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_loop_is_left_as_its_gateway_says(
+    default: str, out: str, back: str, left_at: list[int], turned: bool
+) -> None:
+    """Whichever of both flows has the condition, and whichever comes first."""
+    lines = LOOP.replace("WAYS", default).replace("OUT", out).replace("BACK", back).strip().splitlines()
+    if turned:
+        lines = [*lines[:-2], lines[-1].replace("k -> j", "k -flow5> j"), lines[-2].replace("k -> z", "k -flow4> z")]
+    process = Process.from_bpmn(sketched("\n".join(lines)), service="work")
+    assert [vertex.kind.value for vertex in process.graph.vertices] == ["loop", "call", "again"]
+    assert [x for x in range(1, 6) if process.conditions["k"](x=x)] == left_at
+
+
+def test_a_loop_with_two_exits_goes_on_where_it_was_left() -> None:
+    process = Process.from_bpmn(sketched(IMPORTED["two exits"][0]), service="work")
+    assert [run(process, x=x) for x in (4, 6)] == [["a", "c"], ["a", "c"]]
+    other = IMPORTED["two exits"][0].replace("x > 3", "y > 3")
+    assert run(Process.from_bpmn(sketched(other), service="work"), x=6, y=0) == ["a", "b"]
+
+
+def test_what_ends_a_repetition_before_its_list_does_is_refused() -> None:
+    model = sketched("start s\nservice a +times=3\nend z\ns -> a -> z")
+    ends = b"<completionCondition>x</completionCondition></multiInstanceLoopCharacteristics>"
+    report = look_at_bpmn(model.replace(b"</multiInstanceLoopCharacteristics>", ends), service="work")
+    assert [problem.sentence for problem in report.problems] == [
+        "a completion condition has no meaning here; all items are handled"
+    ]
+    most = sketched("start s\nservice a +until=x\nend z\ns -> a -> z").replace(
+        b"<standardLoopCharacteristics", b'<standardLoopCharacteristics loopMaximum="3"'
+    )
+    [problem] = look_at_bpmn(most, service="work").problems
+    assert problem.sentence.startswith("loopMaximum ends a loop silently")
+
+
 def test_a_list_that_an_activity_finds_is_what_others_are_repeated_over() -> None:
     text = """
     dataObject d "Found things"

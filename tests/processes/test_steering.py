@@ -1,4 +1,4 @@
-"""What changes a process's way at a decided state, and in which order: commands, deadlines, groups that were given up."""
+"""What changes the way of a process at a decided state, in which order: commands, deadlines, groups given up."""
 
 from __future__ import annotations
 
