@@ -30,7 +30,7 @@ def duration_us(text: str) -> int:
         )
     whole, _, fraction = parts.pop("s", "0").partition(".")
     seconds = int(whole) + sum(int(value) * _SECONDS[name] for name, value in parts.items())
-    return seconds * 1_000_000 + int(fraction.ljust(6, "0") or 0)
+    return seconds * 1_000_000 + int(fraction.ljust(6, "0"))
 
 
 def duration_text(time_us: int) -> str:
