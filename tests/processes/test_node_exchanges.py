@@ -204,9 +204,13 @@ def test_who_is_named_says_so_as_often_as_it_is_named() -> None:
     unknown = msgspec.structs.replace(state, version="other")
     assert named(1, unknown) == [], "the planner will go on without this replica"
     other = a_node()
+    taken_up = []
     for _ in range(2):
-        assert sent(other.handle("n1", Name(1, state, "n0"), NOW), Named) == [("n1", Named(instance, 1, 3))]
+        effects = other.handle("n1", Name(1, state, "n0"), NOW)
+        assert sent(effects, Named) == [("n1", Named(instance, 1, 3))]
         assert other.instances[instance].leading
+        taken_up.append([e.detail for e in effects if isinstance(e, Report) and e.what == "process.named"])
+    assert taken_up == [[f"{instance}: n1 named n0"], []]
     earlier = state_of(instance, "x", 1)
     assert sent(other.handle("n1", Name(1, earlier, "n0"), NOW), Named) == [("n1", Named(instance, 1, 2))], "long since"
     assert sent(other.handle("n1", Name(0, state, "n0"), NOW), Named) == [], "of a view that is over"
