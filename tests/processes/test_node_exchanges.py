@@ -14,11 +14,15 @@ from unerring.processes.build import Process
 from unerring.processes.config import ClusterBounds, ProcessesConfig
 from unerring.processes.messages import (
     Ack,
+    Decided,
+    Heartbeat,
+    Lead,
     Mail,
     Memory,
     Name,
     Named,
     Outline,
+    Post,
     Publish,
     Published,
     Recall,
@@ -29,6 +33,7 @@ from unerring.processes.messages import (
     Started,
     State,
     Step,
+    Vote,
 )
 from unerring.processes.node import ProcessNode
 from unerring.processes.rejoin import ASK_US, PAGE_BYTES, REPORT_US, TakesPart
@@ -159,6 +164,41 @@ def test_who_starts_is_told_whether_it_is_the_same_start_and_why_it_is_refused()
     assert report.what == "process.start_refused"
     assert report.detail == "there is no process 'unknown' on this node; it has texting"
     assert "j" not in node.starts.starters
+
+
+def test_who_asks_for_a_child_that_has_ended_gets_its_end() -> None:
+    node = a_node()
+    ended = Outline("texting", "completed", "", {"text": "x"}, parent="p", returns="text")
+    node.roster.add_finished("p+made", ended)
+    for parent, ends in (("p", [("p+made", {"status": "completed", "reason": "", "value": "x"})]), ("", [])):
+        effects = node.handle("n1", Start("p+made", "texting", {}, parent), NOW)
+        told = [message.mail for _, message in sent(effects, Post)]
+        assert [(mail.id, mail.payload) for mail in told] == ends
+        assert [to for to, _ in sent(effects, Started)] == ["n1"]
+
+
+# --- a leader that died ---
+
+
+def test_of_the_instances_of_a_dead_node_few_are_asked_for_at_once() -> None:
+    """Otherwise the others would drown in elections."""
+    node = a_node(candidacies_max=3)
+    node.start(NOW)
+    names = [f"i{number}" for number in range(10)]
+    for name in names:
+        node.handle("n1", Decided(0, state_of(name)), NOW)
+    node.handle("n1", Heartbeat(tuple(Lead(name, 0, 0, False) for name in names)), NOW)
+    wanted: dict[str, None] = {}
+    for number in range(100):
+        now = NOW + number * 20_000
+        node.handle("n2", Heartbeat(()), now)
+        wanted |= {message.instance: None for _, message in sent(node.timer("tick", now), RequestView)}
+    assert len(wanted) == 3
+    for name in list(wanted):
+        node.handle("n2", Vote(name, node.instances[name].acceptor.view, 0, state_of(name), (), 0), now)
+    for number in range(5):
+        wanted |= {m.instance: None for _, m in sent(node.timer("tick", now + number * 20_000), RequestView)}
+    assert len(wanted) == 6, "the next ones, when those are led again"
 
 
 # --- a state on its way ---
@@ -305,6 +345,20 @@ def test_what_a_node_knows_is_told_page_by_page_within_their_bound() -> None:
     older = asked(node, 4)
     assert (older.memories, older.last, older.known) == ((), False, {"n1": 5}), "a later incarnation has asked"
     assert [m.instance for m in asked(node, 6, "ie").memories] == ["new"]
+
+
+@pytest.mark.parametrize(("more", "pages"), [(0, [["a", "b"]]), (1, [["a"], ["b"]])])
+def test_a_page_may_be_full_to_the_last_byte(more: int, pages: list[list[str]]) -> None:
+    node = a_node()
+    half = state_of("a", "x" * (PAGE_BYTES // 2))
+    rest = PAGE_BYTES - len(msgspec.msgpack.encode(Memory("a", 0, 0, half, ())))
+    length = rest - len(msgspec.msgpack.encode(Memory("b", 0, 0, state_of("b", "x" * 70_000), ()))) + 70_000
+    for state in (half, state_of("b", "x" * (length + more))):
+        node.handle("n2", Replicate(0, state), NOW)
+    told = [asked(node, 5)]
+    while not told[-1].last:
+        told.append(asked(node, 5, told[-1].through))
+    assert [[memory.instance for memory in page.memories] for page in told] == pages
 
 
 def test_only_instances_that_the_asking_node_has_a_part_in_are_told() -> None:
