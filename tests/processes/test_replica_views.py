@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from unerring import Process, Service
-from unerring.model import SECOND_US, Persist, Send
+from unerring.model import SECOND_US, Persist, Report, Send
 from unerring.processes.config import ClusterBounds, ProcessesConfig
 from unerring.processes.messages import (
     CANCEL,
@@ -20,6 +20,7 @@ from unerring.processes.messages import (
     Fetch,
     GroupLog,
     Heartbeat,
+    Intent,
     Lead,
     Mail,
     Post,
@@ -234,6 +235,30 @@ def test_what_people_see_of_an_instance_follows_its_work() -> None:
     assert seen("status", "clean") == ["cancelled", True]
     gone = {key for e in effects if isinstance(e, Persist) for key in e.deletes}
     assert {"i|promise", "i|accepted", "i|naming"} <= gone
+    kept = {key for e in effects if isinstance(e, Persist) for key, _ in e.puts}
+    assert {"i|outline", "i|history"} <= kept
     assert counted() == [("cancelled", (), False, 1)]
     assert not node.knows("j")
     assert node.knows("i")
+
+
+def test_what_a_later_view_excludes_is_abandoned_on_disk_before_it_is_undone() -> None:
+    log = GroupLog(0, 1, (), ("ask",), {}, (Intent("ask", 0, {"item": "x"}),), ())
+    begun = msgspec.structs.replace(state_of(group=0), cut=GRAPH.start)
+    records = {"i|accepted": msgspec.msgpack.encode(Accepted(0, begun, own=True))}
+    records["i|group/0/1"] = msgspec.msgpack.encode(log)
+    node = a_node(records=records)
+    node.start(NOW)
+    later = msgspec.structs.replace(state_of(), lineage=(Step(1, (WAITING,)),))
+    effects = node.handle("n1", Decided(1, later), NOW)
+    kept = dict(pair for e in effects if isinstance(e, Persist) for pair in e.puts)
+    assert msgspec.msgpack.decode(kept["i|group/0/1"], type=GroupLog) == msgspec.structs.replace(log, abandoned=True)
+    [(to, asked)] = sent(effects, Request)
+    assert (to, asked.mode, asked.iid, asked.view) == ("service:mail", "cancel", "i/ask/0@0", 1)
+    [told] = [e.detail for e in effects if isinstance(e, Report) and e.what == "process.compensating"]
+    assert told == "i: group 1 of view 0: i/ask/0@0"
+    replica = node.instances["i"]
+    assert (replica.clean(), node.query("i")["compensating"]) == (None, ["group 1 of view 0"])
+    effects = node.handle("service:mail", Reply("i", asked.iid, "cancel", Answer.DONE), NOW + 5)
+    assert [key for e in effects if isinstance(e, Persist) for key in e.deletes] == ["i|group/0/1"]
+    assert replica.clean() == Clean("i", 1, 1)

@@ -320,12 +320,17 @@ def test_a_replica_counts_as_clean_by_its_latest_word_or_once_survivors_have_see
     context = Context(Three().nodes["n0"].shared, "i", NAMES)
     nobody: Any = None
     acceptor = Acceptor(context, Watch(context, 0), nobody, {})
-    recovery = Recovery(context, acceptor, Logs(context, {}), nobody, {})
+    logs = Logs(context, {})
+    recovery = Recovery(context, acceptor, logs, nobody, {})
     assert not recovery.is_clean(), "it knows of no decided state"
     state = State("i", "p", "v", 5, tuple(Step(0, (0,)) for _ in range(5)), (0,), {})
     acceptor.decided = (2, state)
     assert recovery.is_clean()
     assert not recovery.all_clean(1)
+    for view, group, clean in ((2, 6, True), (0, 1, True), (1, 1, False), (1, 6, False)):
+        logs.keep(GroupLog(view, group, (), (), {}, (), ()))
+        assert recovery.is_clean() is clean, "what is under way, or in the lineage, is nothing to undo"
+        logs.drop(view, group)
     recovery.on_clean("n1", Clean("i", 1, 4), 0)
     recovery.on_clean("n2", Clean("i", 1, 3), 0)
     recovery.on_clean("n2", Clean("i", 0, 9), 0)  # an earlier word that comes late
