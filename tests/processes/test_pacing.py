@@ -10,9 +10,11 @@ import pytest
 from tests.processes.test_scale import Three
 from unerring.model import Send
 from unerring.processes.config import ProcessesConfig
+from unerring.processes.context import Context
 from unerring.processes.messages import ROUND_US_MAX, Heartbeat, Lead
 from unerring.processes.pacing import FORGETS, PAUSES, ROUND_SPARE, Beats, Hearing, Transfers, Wakes
 from unerring.processes.pulse import LATE_US_MAX, Pulse
+from unerring.processes.watch import Watch
 
 CONFIG = ProcessesConfig(
     tick_us=10_000, heartbeat_us=50_000, suspect_us=200_000, suspect_us_max=1_000_000, transfers_max=2, leads_max=2
@@ -264,3 +266,59 @@ def test_heartbeats_go_when_they_are_due_to_all_other_nodes() -> None:
         pulse.beat({}, now)
         sent.append([(e.to, e.message) for e in shared.out.take() if isinstance(e, Send)])
     assert sent == [[("n1", Heartbeat(())), ("n2", Heartbeat(()))], [], [("n1", Heartbeat(())), ("n2", Heartbeat(()))]]
+
+
+# --- who leads an instance ---
+
+
+class Even:
+    """Chance that always draws the middle."""
+
+    def random(self) -> float:
+        return 0.5
+
+
+def watching() -> tuple[Watch, Hearing, ProcessesConfig]:
+    config = ProcessesConfig(heartbeat_us=50_000, suspect_us=200_000, suspect_us_max=1_000_000, backoff_us=150_000)
+    hearing = Hearing(config)
+    shared = msgspec.structs.replace(Three().nodes["n0"].shared, config=config, hearing=hearing, entropy=Even())
+    return Watch(Context(shared, "i", ("n0", "n1", "n2")), 1_000_000), hearing, config
+
+
+def test_patience_doubles_with_each_election_up_to_a_bound() -> None:
+    watch, _, _ = watching()
+    patience_us = [watch.named_until_us(started=True) - 1_000_000]
+    for number in range(1, 9):
+        watch.candidacy(1_000_000 + number)
+        patience_us.append(watch.named_until_us(started=True) - 1_000_000 - number)
+    drawn = (1, 2, 4, 8, 16, 32, 64, 64, 64)
+    assert patience_us == [200_000 + 75_000 * times for times in drawn]
+    watch.led(2_000_000)
+    watch.candidacy(2_000_000)
+    assert watch.named_until_us(started=True) == 2_000_000 + 200_000 + 150_000, "somebody led meanwhile"
+
+
+def test_a_leader_is_trusted_while_it_is_heard_and_for_as_long_as_it_is_slow() -> None:
+    watch, hearing, _ = watching()
+    watch.led(1_000_000, "n1")
+    assert watch.led_until_us(started=True) == 1_275_000
+    hearing.beat("n1", 5_000_000, 1_000_000)  # it needs that long to name all that it leads
+    hearing.hear("n1", 1_100_000)
+    assert watch.led_until_us(started=True) == 1_375_000
+    hearing.beat("n1", 5_000_000, 1_150_000)
+    assert watch.led_until_us(started=True) == 1_475_000, "its heartbeats come 150 ms apart"
+    hearing.slept_us = 1_200_000
+    assert watch.led_until_us(started=True) == 1_575_000
+    hearing.hear("n1", 9_000_000)
+    assert watch.led_until_us(started=True) == watch.named_until_us(started=True) == 6_575_000, "it does not name it"
+
+
+def test_when_a_leaders_link_breaks_the_next_in_turn_does_not_wait_for_the_others() -> None:
+    for leader, pause_us in (("n1", 150_000 + 75_000), ("n2", 0), ("elsewhere", 0)):
+        watch, hearing, config = watching()
+        watch.led(1_000_000, leader)
+        hearing.beat(leader, 5_000_000, 1_000_000)
+        hearing.gone(leader, 1_100_000)
+        assert watch.led_until_us(started=True) == 1_100_000 + 2 * config.heartbeat_us + pause_us, leader
+        hearing.vanished(leader)
+        assert watch.led_until_us(started=True) == 1_100_000 + pause_us

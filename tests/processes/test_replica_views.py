@@ -12,6 +12,7 @@ from unerring import Process, Service
 from unerring.model import SECOND_US, Persist, Report, Send
 from unerring.processes.config import ClusterBounds, ProcessesConfig
 from unerring.processes.messages import (
+    AGAIN,
     CANCEL,
     Accepted,
     Answer,
@@ -262,3 +263,18 @@ def test_what_a_later_view_excludes_is_abandoned_on_disk_before_it_is_undone() -
     effects = node.handle("service:mail", Reply("i", asked.iid, "cancel", Answer.DONE), NOW + 5)
     assert [key for e in effects if isinstance(e, Persist) for key in e.deletes] == ["i|group/0/1"]
     assert replica.clean() == Clean("i", 1, 1)
+
+
+def test_a_process_goes_back_before_its_first_step() -> None:
+    node = a_node(("n0",))
+    [(_, first)] = sent(node.begin(Start("i", "asking", {"item": "x"}), NOW), Request)
+    node.handle("service:mail", Reply("i", first.iid, "do", Answer.DONE), NOW)
+    [(_, undo)] = sent(node.post("i", Mail("b", AGAIN, "ask"), NOW), Request)
+    assert (undo.mode, undo.iid) == ("cancel", first.iid)
+    [(_, again)] = sent(node.handle("service:mail", Reply("i", undo.iid, "cancel", Answer.DONE), NOW), Request)
+    assert (again.mode, again.operation, again.payload) == ("do", first.operation, first.payload)
+    assert again.iid != first.iid
+    assert node.query("i")["status"] == "running"
+    node.handle("service:mail", Reply("i", again.iid, "do", Answer.DONE), NOW)
+    node.handle("partner", Post("i", Mail("m", "answer", "yes")), NOW)
+    assert node.finished["i"].status == "completed"
