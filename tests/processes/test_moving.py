@@ -183,11 +183,10 @@ def test_marks_go_to_the_same_ways_and_to_every_rival_of_a_race() -> None:
         moved_cut(old.graph, new.graph, at(old, ""))  # which of its waits ended the race changed
     one, two = beside("a", "b"), beside("a", "b", "c")
     assert moved_cut(one.graph, one.graph, at(one, "a", "b")) == at(one, "a", "b")
-    with pytest.raises(ProcessError) as refused:
+    with pytest.raises(
+        ProcessError, match="a join of the new version would wait for ever for a branch that did not begin"
+    ):
         moved_cut(one.graph, two.graph, at(one, "a", "b"))
-    assert "a join of the new version would wait for ever for a branch that did not begin" in str(refused.value) or (
-        "the new version has no way" in str(refused.value)
-    )
 
 
 def test_a_moved_instance_keeps_its_times_and_has_the_new_variables() -> None:

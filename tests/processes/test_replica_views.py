@@ -100,7 +100,6 @@ def test_a_follower_sleeps_until_its_leader_ought_to_have_named_it() -> None:
 
 def test_a_replica_without_a_state_suspects_nobody_unless_somebody_wants_the_instance() -> None:
     node = a_node()
-    node.handle("n1", RequestView("i", 0), NOW)
     replica = node.roster.create("i", NOW)
     assert replica is not None
     far_us = NOW + 100 * SECOND_US
