@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.processes.table import INSTANCE, Table, action, one_write, sequence
-from unerring.model import SECOND_US, Deliver, ProcessError, ProtocolError, Report, Send
+from unerring.model import SECOND_US, Deliver, Disconnected, ProcessError, ProtocolError, Report, Send, Vanished
 from unerring.processes.build import Process
 from unerring.processes.config import ClusterBounds, ProcessesConfig
 from unerring.processes.messages import (
@@ -201,6 +201,21 @@ def test_of_the_instances_of_a_dead_node_few_are_asked_for_at_once() -> None:
     assert len(wanted) == 6, "the next ones, when those are led again"
 
 
+def test_the_place_of_a_node_that_vanished_is_taken_at_once() -> None:
+    node = a_node()
+    node.start(NOW)
+    next_in_turn = (("n1", "n0", "n2"), ("n2", "n1", "n0"))
+    names = [name for name in map(str, range(40)) if node.shared.members_of(name) in next_in_turn]
+    for name in names:
+        node.handle("n1", Decided(0, state_of(name)), NOW)
+    node.handle("n1", Heartbeat(tuple(Lead(name, 0, 0, False) for name in names)), NOW)
+    node.handle("n2", Heartbeat(()), NOW)
+    assert sent(node.timer("tick", NOW + 1), RequestView) == []
+    assert sent(node.handle("n1", Disconnected("n1", "closed"), NOW + 2), RequestView) == []
+    asked_for = sent(node.handle("n1", Vanished("n1"), NOW + 3), RequestView)
+    assert {message.instance for _, message in asked_for} == set(names) != set()
+
+
 # --- a state on its way ---
 
 
@@ -267,7 +282,7 @@ def test_a_master_is_named_again_until_it_shows_that_it_leads() -> None:
             table.nodes[name].shared.hearing.hear(other, table.now)
     table.start()
     table.deliver([a, b, c], lose=lambda to, message: isinstance(message, Name))
-    named = [item for item in table.lying if isinstance(item[2], Name)]
+    assert f"{INSTANCE}|naming" in table.disks[a], "before another one hears of it"
     began = table.now
     times = []
     for _ in range(30):

@@ -203,6 +203,7 @@ def test_what_people_see_of_an_instance_follows_its_work() -> None:
         [],
     ]
     assert counted() == [("running", (), False, 1)]
+    assert [row["ended"] for row in node.counts()] == [False]
     again = [r for n in range(40) for _, r in sent(node.timer("tick", NOW + 2 * SECOND_US + n * 20_000), Request)]
     assert again == [request]
     assert seen("unanswered") == [["mail"]]
