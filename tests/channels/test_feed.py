@@ -1,4 +1,4 @@
-"""A consumer's feed against a plain twin that keeps every sequence by itself, over random exchanges (paper, section 3.3)."""
+"""A consumer's feed against a plain twin that keeps every sequence by itself (paper, section 3.3)."""
 
 from __future__ import annotations
 
