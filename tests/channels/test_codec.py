@@ -20,7 +20,8 @@ from unerring.channels import (
     Stale,
 )
 from unerring.channels.codec import encode_frames
-from unerring.model import FrameError
+from unerring.channels.messages import EPOCH_MAX, SEQUENCE_MAX
+from unerring.model import FrameError, Message
 
 CODEC = ChannelCodec(ChannelConfig(frame_bytes_max=1 << 16, payload_bytes_max=1 << 12))
 u64 = st.integers(0, 2**64 - 1)
@@ -146,3 +147,86 @@ def test_a_truncated_batch_is_never_taken_for_a_whole_one(
 def test_an_oversized_frame_is_refused_before_it_is_decoded() -> None:
     with pytest.raises(FrameError, match="exceeds the limit"):
         CODEC.decode(b"\xe1" * 70_000)
+
+
+LARGE = ChannelCodec(ChannelConfig())
+
+
+@pytest.mark.parametrize("count", [1, 2, 15, 16, 255, 256, 65_535, 65_536])
+@pytest.mark.parametrize("more", [False, True])
+def test_batches_of_any_length_come_back_with_all_that_they_say(count: int, more: bool) -> None:
+    place = (2**64 - 1, EPOCH_MAX - 1, SEQUENCE_MAX - count + 1)
+    times = [5 * n for n in range(count)]
+    frames = Frames(*place, times, [b""] * count, None, 0, b"", more)
+    back = LARGE.decode(LARGE.encode(frames))
+    assert msgspec.structs.replace(back, times=list(back.times), payloads=list(back.payloads), size=0) == frames
+    plain = msgspec.structs.replace(frames, times=range(2**63 - 1 - count, 2**63 - 1))
+    again = LARGE.decode(LARGE.encode(plain))
+    assert (again.epoch, again.first, again.last, again.more) == (*place[1:], SEQUENCE_MAX, more)
+    assert list(again.times) == list(plain.times), "up to the end of time"
+
+
+def test_an_event_beyond_the_last_time_or_sequence_is_refused() -> None:
+    whole = LARGE.encode(Frames(1, 1, 1, range(2**62, 2**62 + 3), [b"a"] * 3))
+    with pytest.raises(FrameError, match="exceeds the largest time"):
+        LARGE.decode(whole.replace((2**62).to_bytes(8, "little"), (2**63 - 3).to_bytes(8, "little")))
+    for first, count in ((SEQUENCE_MAX, 2), (SEQUENCE_MAX - 1, 3), (0, 1), (0, 2)):
+        with pytest.raises(FrameError, match="sequences go from 1 to"):
+            LARGE.decode(LARGE.encode(Frames(1, 1, first, tuple(range(0, 2 * count, 2)), [b""] * count)))
+
+
+def test_a_frame_of_exactly_the_limit_is_read_and_one_byte_more_is_not() -> None:
+    limit = 1 << 16
+    whole = CODEC.encode(Frames(1, 1, 1, (1,), (bytes(limit - HEADER_BYTES),)))
+    assert CODEC.decode(whole).size == limit - HEADER_BYTES
+    with pytest.raises(FrameError, match="exceeds the limit"):
+        CODEC.decode(whole + b"x")
+
+
+def test_headers_cut_short_and_words_that_nobody_knows_are_refused() -> None:
+    alone = CODEC.encode(Frames(1, 1, 1, (1,), (b"",)))
+    assert len(alone) == HEADER_BYTES
+    with pytest.raises(FrameError, match="truncated event"):
+        CODEC.decode(alone[:-1])
+    whole = CODEC.encode(Frames(1, 1, 1, (1, 5), (b"", b"")))
+    flags_at = whole.index((2).to_bytes(4, "little")) + 4
+    for size in (1, flags_at - 1, flags_at):
+        with pytest.raises(FrameError, match="truncated batch"):
+            CODEC.decode(whole[:size])
+    with pytest.raises(FrameError, match="does not fit"):
+        CODEC.decode(whole[:flags_at] + b"\x10" + whole[flags_at + 1 :])
+    with pytest.raises(FrameError, match="does not fit"):
+        CODEC.decode(whole[:-2])
+    with pytest.raises(FrameError, match="invalid payloads"):
+        CODEC.decode(whole[:-1])
+    none = CODEC.encode(Frames(1, 1, 1, (), ()))
+    with pytest.raises(FrameError, match="a batch of 0 events does not fit"):
+        CODEC.decode(none)
+
+
+@pytest.mark.parametrize(
+    ("last_taken", "refused"),
+    [
+        (Nack(1, EPOCH_MAX, ((1, 1), (2, 2))), Nack(1, EPOCH_MAX + 1, ((1, 1), (2, 2)))),
+        (Evicted(1, 1, SEQUENCE_MAX + 1), Evicted(1, 1, SEQUENCE_MAX + 2)),
+        (Evicted(1, 1, 1, bytes(64)), Evicted(1, 1, 1, bytes(65))),
+        (Evicted(0, 0, 1), Evicted(-1, 0, 1)),
+        (Evicted(0, 0, 1), Evicted(0, 0, 0)),
+        (Ack(1, 1, "c" * 1024, SEQUENCE_MAX), Ack(1, 1, "c" * 1025, SEQUENCE_MAX)),
+        (Ack(1, 1, "c", 0), Ack(1, 1, "c", -1)),
+        (Heartbeat(1, 1, 0, "", "", watermark_us=2**63 - 1), Heartbeat(1, 1, 0, "", "", watermark_us=2**63)),
+        (Heartbeat(1, 1, 0, "", "", watermark_us=-(2**63)), Heartbeat(1, 1, SEQUENCE_MAX + 1, "", "")),
+        (Heartbeat(1, 1, 0, "", "", key=bytes(1024)), Heartbeat(1, 1, 0, "", "", key=bytes(1025))),
+        (Nack(1, 1, ((1, 1),), bytes_max=0), Nack(1, 1, ((1, 1),), bytes_max=-1)),
+    ],
+)
+def test_numbers_and_texts_are_taken_up_to_their_bounds(last_taken: Message, refused: Message) -> None:
+    assert LARGE.decode(LARGE.encode(last_taken)) == last_taken
+    with pytest.raises(FrameError):
+        LARGE.decode(LARGE.encode(refused))
+
+
+@pytest.mark.parametrize("ranges", [((1, 2), (2, 3)), ((2, 3), (1, 1)), ((2, 1),), ((0, 0),)])
+def test_ranges_that_are_not_in_order_cannot_be_asked_for(ranges: tuple[tuple[int, int], ...]) -> None:
+    with pytest.raises(ValueError, match="ranges are not in order"):
+        Nack(1, 1, ranges)
