@@ -90,9 +90,10 @@ def test_those_from_before_a_restart_are_silent_from_its_beginning_on() -> None:
     assert known.expire(10_001) == ["ghost"]
     known.remove("log")
     assert known.accepted == {}
-    known.add("log", 1, 0)
-    known.remove("log")
-    assert known.expire(1 << 50) == []
+    awaited = Registrations(ProducerConfig(registered_silence_us_max=1))
+    awaited.add("log", 1, 0)
+    awaited.remove("log")
+    assert awaited.expire(1 << 50) == [], "who was removed does not expire too"
 
 
 # --- the ledger
