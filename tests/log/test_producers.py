@@ -257,6 +257,21 @@ def test_what_is_lost_to_one_writer_and_sealed_by_another_is_not_lost() -> None:
     assert lost == [(2, Reason.LOST), (8, Reason.LOST)], "3 to 5 are in the log"
 
 
+def test_what_is_lost_before_what_another_writer_sealed_is_lost() -> None:
+    """Nothing was written down of a loss that ended before another writer's events."""
+    log = EventLog(MemoryStore())
+    writer = LogWriter(log, LATE)
+    feed(writer, "a", [50, 51, 42, 45, 46, 57])
+    writer.seal()
+    assert writer.chain.taken() == Taken({"a": (0, 0)}, {"a": (((0, 3), (0, 5)),)}, frozenset())
+    second = LogWriter(log, LATE)
+    second.lost("a", (0, 1), "gone", 0)
+    second.lost("a", (0, 4), "gone", 0, first=2)
+    second.seal()
+    lost = [(bad.first, bad.sequence) for bad in Quarantine(log.store, "Burst").events()]
+    assert lost == [(1, 1), (2, 2)], "3 and 4 are in the log"
+
+
 def test_more_producers_than_the_bound_are_not_taken() -> None:
     writer = LogWriter(EventLog(MemoryStore()), BURST, WriterConfig(producers_max=2))
     feed(writer, "a", [1])

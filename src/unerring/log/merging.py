@@ -195,7 +195,9 @@ class Merge:
             first = max(first, (epoch, sequence + 1))
         missing: list[Run] = []
         for begin, end in () if code is None else self._runs.get(code, ()):
-            if first < begin <= last:
+            if begin > last:
+                break
+            if first < begin:
                 missing.append((first, (begin[0], begin[1] - 1)))
             if first <= end:
                 first = end[0], end[1] + 1
