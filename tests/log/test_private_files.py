@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from unerring.log import read_private, read_private_values
+from unerring.log import open_private, private_folder, read_private, read_private_values, write_private
 from unerring.model import ConfigError
 
 
@@ -60,3 +60,26 @@ def test_values_are_read_line_by_line_and_a_mistake_is_named_without_what_it_say
     file.write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="cannot be read"):
         read_private_values(file, "the login", ("user",))
+
+
+def mode_of(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def test_folders_and_files_are_made_for_their_owner_alone_whatever_the_umask(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir(mode=0o755)
+    (tmp_path / "there").chmod(0o755)
+    before = os.umask(0)
+    try:
+        private_folder(tmp_path / "there" / "a" / "b")
+        private_folder(tmp_path / "there")
+        write_private(tmp_path / "there" / "a" / "b" / "key", b"s3cret")
+        with open_private(tmp_path / "there" / "log", "a") as file:
+            file.write("one")
+    finally:
+        os.umask(before)
+    assert [mode_of(tmp_path / name) for name in ("there/a", "there/a/b")] == [0o700, 0o700]
+    assert [mode_of(tmp_path / name) for name in ("there/a/b/key", "there/log")] == [0o600, 0o600]
+    assert mode_of(tmp_path / "there") == 0o755, "one that is there stays as it is"
+    assert read_private(tmp_path / "there" / "a" / "b" / "key", "the key") == b"s3cret"
+    assert (tmp_path / "there" / "log").read_text() == "one"

@@ -126,10 +126,9 @@ def test_objects_beyond_the_bound_that_stay_go_into_pages() -> None:
     third = sealed(roots, second, {"c": "3"})
     assert (third.pages, roots.objects(third)["c"]) == ((page,), "3"), "pages stay"
     assert sealed(roots, third, {"c": "3"}) == third
-    for damaged in (b"{}", None):
-        store.delete(f"roots/objects-{page}.json") if damaged is None else store.replace(
-            f"roots/objects-{page}.json", damaged
-        )
+    name = f"roots/objects-{page}.json"
+    for damage in (lambda: store.replace(name, b"{}"), lambda: store.delete(name)):
+        damage()
         with pytest.raises(LogError, match="is missing or damaged, but a root names it"):
             roots.objects(third)
 

@@ -17,13 +17,16 @@ from unerring.log import (
     Positions,
     Quarantine,
     Reason,
+    Resets,
     SigningKey,
+    Taken,
     declared_losses,
     new_key,
 )
 from unerring.log.quarantine import Returning, share_text
 from unerring.log.signing import is_signed, public_key
 from unerring.log.store.bucket import Bucket
+from unerring.log.syncs import Syncs
 from unerring.model import BEFORE_ALL, CallerError, ConfigError, Stamp
 
 # --- positions ---
@@ -103,6 +106,60 @@ def test_of_two_who_begin_an_epoch_both_have_the_firsts() -> None:
     assert one.begin(1, Incarnation("id-4", {})) == (1, second)
     assert Epochs(store, "s", "other").newest() is None
     assert Epochs(store, "s", "topic").newest() == (1, second)
+
+
+# --- resets ---
+
+
+def test_a_producer_that_was_reset_at_its_mark_begins_anew() -> None:
+    resets = Resets(MemoryStore(), "s")
+    taken = Taken({"a": (1, 4), "b": (1, 4)}, {"a": (((1, 6), (1, 7)),)}, frozenset())
+    assert (resets.all(), resets.without(taken)) == ({}, taken)
+    resets.add("a", (1, 3))
+    assert resets.without(taken) == taken, "it has gone on since"
+    resets.add("a", (1, 4))
+    resets.add("c", (0, 1))
+    assert resets.all() == {"a": [(1, 3), (1, 4)], "c": [(0, 1)]}
+    assert resets.without(taken) == Taken({"b": (1, 4)}, {}, frozenset())
+
+
+# --- syncs ---
+
+
+def test_the_syncs_of_the_last_minute_are_told_beside_all_of_them() -> None:
+    now = [0.0]
+    syncs = Syncs(lambda: now[0])
+
+    def sync(seconds: float) -> None:
+        with syncs.timed():
+            now[0] += seconds
+
+    def fail() -> None:
+        with syncs.timed():
+            now[0] += 2
+            assert syncs.look().hangs_s == 7.0, "the oldest that has not ended"
+            raise OSError("full")
+
+    sync(2.0)
+    sync(3.0)
+    now[0] = 62.0
+    sync(4.0)
+    seen = syncs.look()
+    assert (seen.all.count, seen.all.sum_s, seen.all.max_s) == (3, 9.0, 4.0)
+    assert (seen.recent.count, seen.recent.sum_s, seen.hangs_s) == (1, 4.0, 0.0), "66 s: one ended at 5 s"
+    now[0] = 121.5
+    assert syncs.look().recent.count == 1
+    now[0] = 126.0
+    assert syncs.look().recent.count == 0
+    with syncs.timed():
+        now[0] += 5
+        with pytest.raises(OSError, match="full"):
+            fail()
+        assert syncs.look().hangs_s == 7.0
+    assert (syncs.look().hangs_s, syncs.look().all.count) == (0.0, 5)
+    for _ in range(600):
+        sync(0.01)
+    assert (syncs.look().recent.count, syncs.look().all.count) == (500, 605)
 
 
 # --- quarantine ---

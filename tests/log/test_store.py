@@ -15,10 +15,12 @@ from unerring.log import LocalStore, MemoryStore, Store, join, store_at
 from unerring.model import SECOND_US
 
 
-@pytest.fixture(params=["memory", "folder", "objects", "s3"])
+@pytest.fixture(params=["memory", "within", "folder", "objects", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "memory":
         return MemoryStore()
+    if request.param == "within":
+        return MemoryStore().within("a folder/of it")
     if request.param == "folder":
         return LocalStore(tmp_path)
     root = "memory://conformance" if request.param == "objects" else request.getfixturevalue("s3_bucket")
