@@ -56,6 +56,20 @@ def test_opening_a_long_chain_reads_a_few_footers(store: Store) -> None:
     assert len(opened) < 6, "the last ones, the one before them, and one that is not there"
 
 
+def test_opening_a_long_chain_whose_past_was_cut_reads_a_few_footers_too() -> None:
+    store = MemoryStore()
+    chain = EventLog(store).create(READING, buckets=1)
+    for end in range(1, 41):
+        chain.seal(end, table([]))
+    assert cut(chain, 10) == 10
+    opened: list[str] = []
+    plain = store.open
+    store.open = lambda name: opened.append(name) or plain(name)  # type: ignore[method-assign]
+    again = EventLog(store).chain("Reading")
+    assert (again.base.from_us, again.through_us, again.tail_segments) == (10, 40, 30)
+    assert len(opened) < 6
+
+
 @given(times=st.lists(st.integers(0, 200), unique=True).map(sorted), low=st.integers(-5, 205), size=st.integers(0, 99))
 def test_buckets_share_a_segment_without_a_rest(times: list[int], low: int, size: int) -> None:
     chain = EventLog(MemoryStore()).create(READING, buckets=4)

@@ -35,6 +35,13 @@ def test_a_mark_and_runs_have_one_form(mark: Mark, given_runs: list[Run]) -> Non
         assert (event <= settled_mark or within(above, event)) == (event in members(mark, given_runs))
 
 
+def test_runs_that_touch_are_one() -> None:
+    assert settled((0, 4), [((0, 7), (0, 8)), ((0, 5), (0, 6))]) == ((0, 8), ())
+    assert settled((0, 4), [((0, 9), (1, 2)), ((0, 6), (0, 8)), ((1, 3), (1, 3))]) == ((0, 4), (((0, 6), (1, 3)),))
+    assert settled((0, 4), [((0, 8), (0, 9)), ((0, 6), (0, 6))]) == ((0, 4), (((0, 6), (0, 6)), ((0, 8), (0, 9))))
+    assert settled((0, 4), [((0, 2), (0, 9)), ((0, 3), (0, 5))]) == ((0, 9), ())
+
+
 @given(marks, runs, st.lists(marks, unique=True, max_size=6))
 def test_what_is_held_is_not_taken(mark: Mark, given_runs: list[Run], events: list[Mark]) -> None:
     held = sorted(event for event in events if event <= mark)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from unerring.log import (
 from unerring.log.quarantine import Returning, share_text
 from unerring.log.signing import is_signed, public_key
 from unerring.log.store.bucket import Bucket
+from unerring.log.store.client import requests_made
 from unerring.log.syncs import Syncs
 from unerring.model import BEFORE_ALL, CallerError, ConfigError, Stamp
 
@@ -206,3 +208,22 @@ def test_a_listing_after_a_name_does_not_ask_for_those_before() -> None:
     bucket.put("f/7/deep/er", b"", "t")
     assert sorted(bucket.names("f/", "2")) == ["3", "4", "7"]
     assert sorted(bucket.names("f/", "")) == ["0", "1", "2", "3", "4", "7"]
+
+
+def test_every_request_to_an_object_store_is_counted() -> None:
+    bucket = Bucket("memory", "requests")
+
+    def made(request: Callable[[], object]) -> dict[str, int]:
+        before = requests_made()
+        request()
+        return {
+            kind: count - before.get(kind, 0) for kind, count in requests_made().items() if count != before.get(kind)
+        }
+
+    assert made(lambda: bucket.put("f/1", b"x", "t")) == {"put": 1}
+    assert made(lambda: bucket.get("f/1", 0, 1)) == {"get": 1}
+    assert made(lambda: bucket.head("f/1")) == {"head": 1}
+    for after in ("", "0", "9"):
+        assert made(lambda after=after: bucket.names("f/", after)) == {"list": 1}
+        assert made(lambda after=after: bucket.names("nothing/", after)) == {"list": 1}
+    assert made(lambda: bucket.delete("f/1")) == {"delete": 1}
