@@ -50,6 +50,13 @@ def test_credentials_in_an_address_are_refused_and_not_repeated() -> None:
     assert "AKIDEXAMPLE" not in str(refused.value)
 
 
+@pytest.mark.parametrize("address", ["s3://hush@bucket/run", "s3://:hush@bucket/run"])
+def test_half_of_them_are_refused_too(address: str) -> None:
+    with pytest.raises(CallerError, match="holds credentials") as refused:
+        store_at(address)
+    assert "hush" not in str(refused.value)
+
+
 @pytest.mark.parametrize("address", ["s3://bucket/run", "gs://bucket/run", "az://container/run", "memory://m/run"])
 def test_an_object_store_is_named_without_connecting(address: str) -> None:
     assert store_at(address).locate("log/x") == f"{address}/log/x"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -45,3 +46,13 @@ def test_processes_replace_one_after_the_other(tmp_path: Path) -> None:
     workers = [subprocess.Popen([sys.executable, "-c", RAISE, str(tmp_path)]) for _ in range(3)]
     assert [worker.wait(600) for worker in workers] == [0, 0, 0]
     assert LocalStore(tmp_path).read("counter") == b"60"
+
+
+def test_its_folders_are_for_their_owner_alone_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        LocalStore(tmp_path / "run").create("s/t/x", b"1")
+    finally:
+        os.umask(before)
+    for name in ("run", "run/s", "run/s/t"):
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o700
