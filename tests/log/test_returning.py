@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 
 from unerring.cli import main
 from unerring.log import EventLog, LogWriter, MemoryStore, Quarantine, Reason, WriterConfig, ingest
-from unerring.log.returning import Held, Returned, bring_back, held
+from unerring.log.returning import Held, Returned, _placed, _Ready, bring_back, held
 from unerring.log.times import Times
 from unerring.model import TIME_MAX, CallerError, Stamp
 
@@ -215,3 +215,35 @@ def test_mistakes_are_told_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureF
     ]:
         assert called(*arguments) == 2
         assert sentence in capsys.readouterr().err
+
+
+def ready(*times: int) -> list[_Ready]:
+    return [_Ready(time, ("p", 0, number), {}) for number, time in enumerate(times)]
+
+
+@pytest.mark.parametrize(
+    ("times", "restamp", "strict", "placed", "stayed"),
+    [
+        ([10, 11, 11, 13], False, True, [(1, 11), (3, 13)], [(0, Reason.LATE), (2, Reason.NOT_INCREASING)]),
+        ([10, 11, 11, 13], False, False, [(1, 11), (2, 11), (3, 13)], [(0, Reason.LATE)]),
+        ([13, 9, 11, 11], True, True, [(1, 11), (2, 12), (3, 13), (0, 14)], []),
+        ([13, 9, 11, 10], True, False, [(1, 11), (3, 11), (2, 11), (0, 13)], []),
+        ([12, 11], False, True, [(1, 11), (0, 12)], []),
+    ],
+)
+def test_what_is_brought_back_finds_a_place_behind_the_end_or_stays(
+    times: list[int], restamp: bool, strict: bool, placed: list[tuple[int, int]], stayed: list[tuple[int, Reason]]
+) -> None:
+    found, refused = _placed(ready(*times), 10, restamp, strict)
+    assert [(event.id[2], event.time_us) for event in found] == placed
+    assert [(one.sequence, one.reason) for one in refused] == stayed
+    for one in refused:
+        said = "already reached 10" if one.reason is Reason.LATE else "another event has this time"
+        assert said in one.detail
+
+
+@pytest.mark.parametrize("through_us", [TIME_MAX, TIME_MAX - 1])
+def test_behind_the_end_of_time_there_is_no_place(through_us: int) -> None:
+    found, refused = _placed(ready(5), through_us, restamp=True, strict=False)
+    assert (found, refused[0].reason) == ([], Reason.LATE)
+    assert ("has ended" in refused[0].detail) == (through_us == TIME_MAX)
