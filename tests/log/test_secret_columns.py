@@ -30,6 +30,7 @@ from unerring.log import (
     encode_segment,
     encrypt_bytes,
     erase,
+    erased_rows,
     held,
     is_encrypted,
     new_ring,
@@ -206,6 +207,29 @@ def _copied(store: MemoryStore) -> MemoryStore:
     return copy
 
 
+def test_of_rows_as_they_lie_those_are_told_that_had_a_value_of_an_erased_key(ring: Path) -> None:
+    chain = EventLog(MemoryStore()).create(SCHEMA, buckets=1)
+    nothing = msgspec.structs.replace(pay(2, "w1"), payload={**pay(2, "w1").payload, "card": None})
+    chain.seal(4, rows(pay(1, "w0"), nothing, pay(3, "w1")))
+    [span] = chain.spans(0, 4)
+    [lies] = chain.lying(span, ["time", "who", "_encrypted_card", "_encrypted_limit"])
+    assert erased_rows(lies, SCHEMA, ["card", "limit"]) == [False] * 3
+    erase(ring, "Payment", ("w1",))
+    told = [
+        dict(zip(lies.column("time").to_pylist(), gone, strict=True))
+        for gone in (
+            erased_rows(lies, SCHEMA, ["card"]),
+            erased_rows(lies, SCHEMA, ["card", "limit"]),
+            erased_rows(lies, SCHEMA, []),
+        )
+    ]
+    assert told == [
+        {1: False, 2: False, 3: True},
+        {1: False, 2: True, 3: True},
+        {1: False, 2: False, 3: False},
+    ]
+
+
 def test_a_ring_without_a_leaf_has_all_others(ring: Path) -> None:
     """What is left of the tree gives every other data key as before, after many erasures in any order."""
     ring_before = read_ring(ring)
@@ -238,6 +262,38 @@ def test_a_wrong_ring_is_a_sentence(ring: Path, tmp_path: Path, monkeypatch: pyt
         EventLog(store).create(SCHEMA, buckets=2)
     with pytest.raises(MissingKey, match=r"is not in .*other, which has .*; name the ring that this was written with"):
         EventLog(store).chain("Payment").read(0, 3)
+
+
+def test_a_stream_that_grows_a_secret_column_has_its_ring_from_then_on(
+    ring: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @stream(key="who", name="Payment")
+    class Before:
+        who: str
+
+    @stream(key="who", name="Payment", added="card", secret="card")
+    class Grown:
+        who: str
+        card: str | None = None
+
+    @stream(key="who", name="Payment", added=("card", "seen"), secret=("card", "seen"))
+    class GrownAgain:
+        who: str
+        card: str | None = None
+        seen: bytes | None = None
+
+    log = EventLog(MemoryStore())
+    for declared, id in ((Before, ""), (Grown, read_ring(ring).id), (GrownAgain, read_ring(ring).id)):
+        log.create(schema_of(declared))
+        made = log.declaration("Payment")
+        assert made is not None
+        assert made.ring == id
+    log.check_ring("Payment")
+    log.check_ring("Nowhere")
+    new_ring(tmp_path / "other")
+    monkeypatch.setenv(KEYS_VARIABLE, str(tmp_path / "other"))
+    with pytest.raises(CallerError, match="is encrypted with ring"):
+        log.check_ring("Payment")
 
 
 def test_a_ring_that_others_may_read_is_refused(ring: Path, tmp_path: Path) -> None:
