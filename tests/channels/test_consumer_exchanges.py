@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from unerring.channels import Ack, Consumer, ConsumerConfig, Evicted, Frames, Gone, Heartbeat, Loss, Nack, Stale, Start
@@ -392,3 +393,33 @@ def test_before_an_epoch_is_closed_peers_are_asked_for_what_they_have_of_it() ->
     ended = beat(0, 2, key=b"k" * 32, previous_epoch=1, previous_last=2)
     assert complete.handle("press", ended, 5) == [], "nothing of it is missing"
     assert complete.ledger().declared_lost == 0
+
+
+def test_a_peer_answers_with_whole_batches_within_its_bound_and_with_one_at_least() -> None:
+    def kept(*sizes: int) -> Consumer:
+        consumer = consumer_of(peer_answer_bytes_max=1024)
+        consumer.peers.address = "me"
+        for first, size in enumerate(sizes, 1):
+            signed = msgspec.structs.replace(events(first, first, size=size), signature=b"s" * 64)
+            consumer.handle("press", signed, 0)
+        return consumer
+
+    def served(consumer: Consumer, *ranges: tuple[int, int]) -> list[int]:
+        effects = consumer.handle("a", Nack(PRESS, 1, ranges, signed=True), 5)
+        sent = [effect for effect in effects if isinstance(effect, Send)]
+        assert len(sent) == len(effects)
+        assert all(effect.to == "a" for effect in sent)
+        return [effect.message.first for effect in sent]
+
+    assert served(kept(512, 512, 1), (1, 3)) == [1, 2]
+    assert served(kept(512, 513, 1), (1, 3)) == [1]
+    assert served(kept(5_000, 1), (1, 2)) == [1]
+    assert served(kept(1, 1, 1, 1), (2, 2), (4, 9)) == [2, 4]
+    (report,) = kept(1).handle("a", Nack(PRESS, 1, ((2, 9),), signed=True), 5)
+    assert isinstance(report, Report)
+    assert report.what == "channel.not_kept"
+    silent = consumer_of()
+    silent.handle("press", msgspec.structs.replace(events(1, 1), signature=b"s" * 64), 0)
+    assert silent.handle("a", Nack(PRESS, 1, ((1, 1),), signed=True), 5)[0] == Report(
+        "channel.not_kept", "a asked for frames that were never kept here"
+    ), "whom nobody can reach keeps nothing for others"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from unerring.log import EventLog, Intake, MemoryStore, Spread
+from unerring.log import EventLog, Intake, MemoryStore, Parts, Spread
 from unerring.log.runs import Piece, RunFile
 from unerring.log.settling import cuts, overlapping_rows
 from unerring.log.taking import Order, TakeConfig, Taker
@@ -74,3 +76,27 @@ def test_a_task_writes_a_run_when_it_holds_as_many_rows_as_one_may_have(monkeypa
         answer = taker.finish()
         assert [run.rows for run in answer.runs] == runs
         assert (answer.rows, answer.quarantined) == (sum(pushed), {})
+
+
+def test_a_run_holds_each_row_once_in_the_piece_of_its_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unerring.log.runs.PIECE_ROWS", 4)
+    store, spread = MemoryStore(), Spread(3)
+    EventLog(store).create(SCHEMA, 3)
+    order = Order("Reading", SCHEMA, spread, TIMES, "s", 1, TIME_MIN, None, (), TakeConfig())
+    taker = Taker(store, order, 0)
+    rows = [(30 - n, f"m{n % 7}", n) for n in range(30)]
+    taker.take(table_of(rows))
+    [run] = taker.finish().runs
+    file = pq.ParquetFile(pa.BufferReader(store.read(f"Reading/parts/{run.name}")))
+    assert (run.rows, file.metadata.num_rows, run.first_us, run.last_us) == (30, 30, 1, 30)
+    parts, found = Parts(store, "Reading", SCHEMA), []
+    for at, piece in enumerate(run.pieces):
+        held = parts.part(run.part(at), ["time", "machine", "value"])
+        times = held.column("time").to_pylist()
+        assert (len(held), times[0], times[-1]) == (piece.rows, piece.first_us, piece.last_us)
+        assert times == sorted(times)
+        assert piece.rows <= 4
+        assert {spread.of([name]) for name in held.column("machine").to_pylist()} == {piece.bucket}
+        found += zip(times, held.column("machine").to_pylist(), held.column("value").to_pylist(), strict=True)
+    assert sorted(found) == sorted(rows)
+    assert sum(piece.bytes for piece in run.pieces) < len(store.read(f"Reading/parts/{run.name}") or b"")
