@@ -16,7 +16,9 @@ from unerring.log import (
     sweep,
     wall_us,
 )
-from unerring.log.index import Index, successor
+from unerring.log.index import Index, object_name, successor
+from unerring.log.parts import part_name
+from unerring.log.segments import segment_name
 from unerring.model import TIME_MIN, LogError
 
 from .test_compaction import HOUR_US, SMALL, Clock, asleep, fill, names_in, opened, rows_at, times_of
@@ -111,6 +113,41 @@ def test_the_oldest_entries_move_into_pages() -> None:
     store.delete(page)
     with pytest.raises(LogError, match=rf"{page} is missing, but the index names it"):
         times_of(opened(store))
+
+
+def test_a_sweep_takes_what_no_index_names_and_nothing_else() -> None:
+    store = MemoryStore()
+    wanted = times_of(fill(store, range(10, 210, 10)))
+    compact(opened(store), SMALL)
+    late_us = wall_us() + 9 * HOUR_US
+    while sweep(opened(store), late_us, whole=True).deleted:
+        pass
+    index = opened(store).index
+    number, through_us = index.number, index.through_us
+    before = dict(store._held)
+    token = "0123456789abcdef"
+    stays = [
+        f"compacted/{object_name(5, 9, number + 1)}",
+        f"index/{object_name(5, 9, number + 1, 'json')}",
+        f"parts/{part_name(5, through_us + 1, 0, token)}",
+        "compacted/notes.txt",
+        "index/notes.txt",
+        "parts/notes.txt",
+    ]
+    goes = [
+        f"segments/{segment_name(7)}",
+        f"compacted/{object_name(5, 9, number)}",
+        f"index/{object_name(5, 9, number, 'json')}",
+        f"parts/{part_name(5, through_us, 0, token)}",
+    ]
+    for name in (*stays, *goes):
+        store.create(f"Burst/{name}", b"")
+    some = sweep(opened(store), late_us, 3, whole=True)
+    assert (some.deleted, some.complete) == (3, False)
+    rest = sweep(opened(store), late_us, 1, whole=True)
+    assert (rest.deleted, rest.complete, rest.pending, rest.swept_us) == (1, True, (), through_us)
+    assert set(store._held) == {*before, *(f"Burst/{name}" for name in stays)}
+    assert times_of(opened(store)) == wanted
 
 
 def test_a_clock_that_is_behind_makes_nothing_old() -> None:
