@@ -84,3 +84,9 @@ def test_keys_spread() -> None:
 def test_none_is_not_a_key() -> None:
     with pytest.raises(CallerError, match="cannot be part of a key"):
         bucket_of((None,), 4)
+
+
+def test_a_stream_without_a_key_lies_in_the_first_bucket_whatever_the_spread() -> None:
+    for spread in (Spread(4), Spread(4, ranges=False)):
+        assert spread.of(()) == 0
+        assert spread.of_columns([], 3).tolist() == [0, 0, 0]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from unerring.log import CompactionConfig, Entry
+from unerring.log import CompactionConfig, Entry, EventLog, MemoryStore, compact, merge
 from unerring.log.compaction import _groups
+from unerring.model import TIME_MIN
+
+from .worlds import BURST, table, times_in
 
 
 def entries(rows: list[int], rules: str = "", ends: list[int] | None = None) -> list[Entry]:
@@ -64,3 +67,30 @@ def test_of_another_rule_or_period_or_behind_a_gap_nothing_is_merged() -> None:
     assert groups(entries([1] * 4, ends=[990, 999, 1000, 1999])) == ["01", "23"]
     gap = entries([1] * 4)
     assert groups([*gap[:2], *entries([1] * 5)[3:]], everything=True) == ["01", "34"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "objects"),
+    [
+        ([15, 15, 10], [40]),
+        ([15, 15, 11], [30, 11]),
+        ([1, 20, 1, 1], [1, 20, 2]),  # a large one stays as it was sealed
+        ([19, 0, 19], [38]),
+        ([19, 19, 19, 19], [38, 38]),
+        ([0, 0], [0]),
+    ],
+)
+def test_neighbours_are_merged_up_to_so_many_rows(rows: list[int], objects: list[int]) -> None:
+    chain = EventLog(MemoryStore()).create(BURST, 2)
+    times = []
+    for end, count in enumerate(rows, 1):
+        moments = [100 * end - count + at for at in range(count)]
+        chain.seal(100 * end, table(moments, BURST))
+        times += moments
+    config = CompactionConfig(rows_max=40, fan=2, segments_min=2, segments_max=9, newest_kept=0)
+    merged = merge(chain, chain.tail(), config)
+    assert [entry.rows for entry in merged] == objects
+    assert (merged[0].from_us, merged[-1].through_us) == (TIME_MIN, 100 * len(rows))
+    assert sum(entry.segments for entry in merged) == len(rows)
+    compact(chain, config)
+    assert times_in(EventLog(chain.store).chain("Burst")) == times

@@ -25,10 +25,12 @@ from unerring.log import (
     Times,
     Watermark,
     compact,
+    producer_of,
     sweep,
     waiting,
 )
 from unerring.log.chain import REACHED
+from unerring.log.intakes import Waiting
 from unerring.model import TIME_MAX, TIME_MIN, CallerError, Column, ColumnType, LogError, StreamSchema
 
 SCHEMA = StreamSchema(
@@ -357,6 +359,29 @@ def test_a_claim_keeps_what_tasks_write() -> None:
     intaker.take(1, "1", slow, Watermark())
     assert rows_of(chain) == []
     assert [bad.reason.value for bad in Quarantine(store, "Reading").events()] == ["late", "late"]
+
+
+def test_what_tasks_wrote_is_claimed_until_the_intake_names_it() -> None:
+    store = MemoryStore()
+    intaker = Intaker(EventLog(store).create(SCHEMA, 3), "s", TIMES, SMALL)
+    assert waiting(store, "Reading", {}) == Waiting(claimed=False, runs=())
+
+    def seen(order: Order) -> Sequence[Answer]:
+        answers = job_of(store, [[(10 * order.number, "a", 1), (10 * order.number + 30, "b", 2)]])(order)
+        assert waiting(store, "Reading", {}).claimed
+        return answers
+
+    intaker.take(1, "1", seen, Watermark(25))
+    held = waiting(store, "Reading", {})
+    assert (held.claimed, [run.rows for _, run in held.runs]) == (False, [2])
+    intaker.take(2, "2", seen, Watermark(25))
+    held = waiting(store, "Reading", {})
+    assert (held.claimed, [(run.first_us, run.last_us) for _, run in held.runs]) == (False, [(10, 40), (20, 50)])
+    producer = producer_of("s")
+    last = max(settled_us for settled_us, _ in held.runs)
+    marks = [{producer: (2, 39)}, {producer: (2, 40)}, {producer: (2, 50)}, {"other": (2, 50)}]
+    left = [len(waiting(store, "Reading", mark).runs) for mark in marks]
+    assert (last, left) == (14, [2, 1, 0, 2]), "what the chain has settled since waits no more"
 
 
 def test_a_large_intake_becomes_several_segments(monkeypatch: pytest.MonkeyPatch) -> None:

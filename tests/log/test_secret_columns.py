@@ -264,6 +264,14 @@ def test_a_wrong_ring_is_a_sentence(ring: Path, tmp_path: Path, monkeypatch: pyt
         EventLog(store).chain("Payment").read(0, 3)
 
 
+def test_values_from_before_1970_are_secret_too(ring: Path) -> None:
+    chain = EventLog(MemoryStore()).create(SCHEMA, buckets=2)
+    chain.seal(4, rows(pay(-5, "w0"), pay(-1, "w1"), pay(3, "w0")))
+    found = chain.read(TIME_MIN, 4, columns=["card", "limit"])
+    assert found.column("card").to_pylist() == [f"{CARD}--5", f"{CARD}--1", f"{CARD}-3"]
+    assert found.column("limit").to_pylist() == [-5, -1, 3]
+
+
 def test_a_stream_that_grows_a_secret_column_has_its_ring_from_then_on(
     ring: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
