@@ -270,3 +270,25 @@ def step(feed: Feed, twin: Twin, rng: random.Random, word: bytes) -> None:
             feed.start_over(cut, word, "recovered")
             twin.start_over(cut, word, "recovered")
             assert not feed.recovering
+
+
+def test_accounts_of_closed_epochs_are_kept_up_to_a_bound_and_while_anything_of_them_is_open() -> None:
+    feed = Feed(PRODUCER, 1, 1, 0, "here")
+    for epoch in range(1, 6):
+        feed.take(frames_of(epoch, 1, 2))
+        feed.close_epoch(epoch + 1, 0, 2, "closed")
+    feed.forget_closed(2)
+    assert [account.epoch for account in feed.closed] == [1, 2, 3, 4, 5], "nothing was accepted yet"
+    for epoch in (1, 2):
+        feed.hand(PLENTY)
+        feed.accept(epoch, 2)
+    feed.forget_closed(4)
+    assert [account.epoch for account in feed.closed] == [2, 3, 4, 5]
+    feed.forget_closed(2)
+    assert [account.epoch for account in feed.closed] == [3, 4, 5], "the third is not accepted"
+    for epoch in (3, 4, 5):
+        feed.hand(PLENTY)
+        feed.accept(epoch, 2)
+    feed.forget_closed(2)
+    assert [account.epoch for account in feed.closed] == [4, 5]
+    assert feed.position == (6, 0)

@@ -170,6 +170,21 @@ def test_other_keys_count_from_when_they_are_given() -> None:
     assert refused(plain, Heartbeat(producer.id, 1, 0, "press", "press"))
 
 
+def test_the_keys_of_so_many_producers_are_remembered_and_the_oldest_says_again_who_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("unerring.channels.signature._KNOWN_MAX", 2)
+    consumer = Consumer(random.Random(1), key_of={name: Signer(SEED).key for name in "abc"}.get)
+    a, b, c = (Producer(name, name, {}, 1, signing_seed=SEED) for name in "abc")
+    for producer in (a, b, a):
+        assert not refused(consumer, producer._heartbeat())
+    assert not refused(consumer, published(a, b"1"))
+    assert not refused(consumer, c._heartbeat())
+    assert [refused(consumer, published(producer, b"2")) for producer in (a, b, c)] == [True, False, False]
+    assert not refused(consumer, a._heartbeat())
+    assert [refused(consumer, published(producer, b"3")) for producer in (b, c, a)] == [True, False, False]
+
+
 def test_a_policy_takes_nobody_s_duty_to_sign_away() -> None:
     public = KEYS["press"].hex()
     first, gone = read_policy(f'[keys]\npress = "{public}"\n'), read_policy("")
