@@ -37,7 +37,7 @@ def read_private(path: Path, what: str, bytes_max: int = PRIVATE_BYTES_MAX) -> b
 
     The file that is looked at is the one that is read, whatever takes its name meanwhile.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would make it wait
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would make it wait
     try:
         _check(os.fstat(descriptor), path, what)
         with open(descriptor, "rb", closefd=False) as file:
