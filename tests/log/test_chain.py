@@ -128,6 +128,16 @@ def test_a_chain_that_was_cut_empty_still_knows_its_producers(store: Store) -> N
     assert EventLog(store).chain("Reading").producers() == {"p": (2, 7)}
 
 
+def test_every_event_of_a_segment_has_a_stamp() -> None:
+    store = MemoryStore()
+    chain = EventLog(store).create(READING)
+    chain.seal(10, table([5]))
+    file = pq.ParquetFile(store.open(chain.objects.name_of(chain.tail()[0])))
+    required = [field.name for field in file.schema_arrow if not field.nullable]
+    assert required == ["time", "ordinal", "machine", "celsius"], "what a stream does not declare as nullable"
+    assert file.schema_arrow.names[2:] == ["machine", "celsius", "note", "_producer", "_epoch", "_sequence"]
+
+
 def test_the_same_events_give_the_same_bytes() -> None:
     stores = [MemoryStore(), MemoryStore()]
     for store in stores:

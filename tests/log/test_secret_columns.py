@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -40,7 +41,7 @@ from unerring.log import (
     with_origin,
     write_part,
 )
-from unerring.log.keys import path_of
+from unerring.log.keys import _NODE_BYTES, _leaf, path_of
 from unerring.log.runs import write_run
 from unerring.log.segments import Footer
 from unerring.model import TIME_MIN, CallerError, LogError, SchemaError, StreamSchema, all_shown, shown
@@ -228,6 +229,30 @@ def test_of_rows_as_they_lie_those_are_told_that_had_a_value_of_an_erased_key(ri
         {1: False, 2: True, 3: True},
         {1: False, 2: False, 3: False},
     ]
+
+
+def test_data_keys_follow_from_the_ring_as_they_always_did() -> None:
+    """Rings are kept for years: who derives keys in another way cannot read what was written before."""
+
+    def derived(value: bytes, bits: str) -> bytes:
+        for bit in bits:
+            value = hashlib.sha256(b"unerring node " + bit.encode() + value).digest()[: len(value)]
+        return value
+
+    root = bytes(range(_NODE_BYTES))
+    for who in ("w0", "w1", "ä"):
+        path = path_of("Payment", (who,))
+        bits = "".join(f"{byte:08b}" for byte in path)
+        number = int.from_bytes(path, "big")
+        assert _leaf({(0, 0): root}, number) == derived(root, bits)
+        for depth in (1, 7, len(bits) - 1, len(bits)):
+            above = {(depth, int(bits[:depth], 2)): derived(root, bits[:depth])}
+            assert _leaf(above, number) == derived(root, bits), "from any node over it"
+            assert _leaf({(depth, int(bits[:depth], 2) ^ 1): root}, number) is None
+    of_stream = hashlib.sha256(b"unerring streamPayment").digest()
+    of_key = hashlib.sha256(b"unerring key" + (2).to_bytes(4, "little") + b"w0").digest()
+    where = path_of("Payment", ("w0",))
+    assert where == of_stream[:4] + of_key[:10]
 
 
 def test_a_ring_without_a_leaf_has_all_others(ring: Path) -> None:
