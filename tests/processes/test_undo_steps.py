@@ -287,6 +287,13 @@ def test_survivors_cancel_writes_alone() -> None:
     assert ({one.vertex for one in steps}, blocked) == ({"w"}, [])
 
 
+def test_views_in_which_nothing_was_written_are_passed_over_at_once() -> None:
+    """However many somebody says that there were: node by node and tick by tick, a million took minutes."""
+    graph = sequence(action("look", "r", "y"), action("see", "r", "x")).graph
+    state = State("i", "p", graph.version, 1, (Step(1 << 61, (1,)),), (1,), {})
+    assert sweep(graph, Grouping(), state, 1 << 62) == ([], [])
+
+
 def test_where_a_group_began_is_found_in_a_packed_history_too() -> None:
     process = metering(50)
     state = played(process, 8, 30)
