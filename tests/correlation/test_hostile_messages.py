@@ -75,6 +75,22 @@ def test_all_types_of_columns_fit_and_so_does_a_loss() -> None:
     assert not shapes.fits(Event("a", Stamp(1), (), {**whole, "int": 1.5}))
 
 
+def test_numbers_fit_up_to_the_bounds_of_64_bits_however_often_such_an_event_has_come() -> None:
+    columns = tuple(Column(kind.value, kind, nullable=True) for kind in (ColumnType.INT, ColumnType.FLOAT))
+    shapes = Shapes(StreamSchema("a", (*columns, Column("n", ColumnType.INT))))
+    for _ in range(2):  # what was found right is remembered, not what was found wrong
+        for fitting in (2**63 - 1, -(2**63), 0, True, None):
+            assert shapes.fits(Event("a", Stamp(1), (), {"int": fitting, "float": fitting, "n": fitting}))
+        for wrong in (2**63, -(2**63) - 1, 2**64):
+            for name in ("int", "float", "n"):
+                assert not shapes.fits(Event("a", Stamp(1), (), {"int": 1, "float": 1, "n": 1, name: wrong}))
+        for real in (1e300, -float("inf")):
+            assert shapes.fits(Event("a", Stamp(1), (), {"int": 1, "float": real, "n": 1}))
+            assert not shapes.fits(Event("a", Stamp(1), (), {"int": real, "float": 1, "n": 1}))
+        for payload in ({"int": 1, "n": 1}, {"int": 1, "float": 1, "n": 1, "m": 1}, {"int": 1, "float": 1, "m": 1}, {}):
+            assert not shapes.fits(Event("a", Stamp(1), (), payload))
+
+
 def test_an_ack_for_an_event_that_the_stream_does_not_have_stops_nobody() -> None:
     """Seen: an ack of (2**62, 0) as number 0 was a broken invariant, and the source's process stopped."""
     table = playing()

@@ -24,8 +24,8 @@ from unerring.correlation import (
 )
 from unerring.correlation.messages import RecordIs
 from unerring.correlation.outgoing import Outgoing
-from unerring.correlation.shards import carried, lanes_of
-from unerring.matching import Cutter, Output
+from unerring.correlation.shards import Cuts, applications_of, carried, lanes_after, lanes_of
+from unerring.matching import Chunk, Cutter, Output
 from unerring.model import (
     BEFORE_ALL,
     TIME_MIN,
@@ -245,3 +245,85 @@ def test_a_state_of_the_log_begins_what_new_nodes_send_at_its_beginning_although
     assert all((lanes[name].last, lanes[name].count) == (BEFORE_ALL, 0) for name in fresh), "a peer has what is lacking"
     assert all(lanes[name].watermark == TIME_MIN for name in fresh)
     assert all(lanes[name].count == 9 for name in marks if name not in fresh)
+
+
+def lanes_shown(found: dict[str, Any]) -> dict[str, tuple[str, bool]]:
+    """Under which names each stream comes, and whether something is made of what comes in them."""
+    return {stream: (" ".join(one.names), one.joined is not None) for stream, one in found.items()}
+
+
+def test_a_stream_comes_under_the_old_names_up_to_the_agreed_time_and_under_the_new_ones_after_it() -> None:
+    plain, shards = whole(), divided(low=2, high=2)
+    assert lanes_shown(lanes_of(plain, "high")) == lanes_shown(lanes_after(plain, "high")) == {}
+    assert lanes_shown(lanes_of(shards, "low-s1")) == {"a": ("a@k:1of2", False)}, "cut by its sender"
+    assert lanes_shown(lanes_of(shards, "app")) == {"b": ("b#0of2 b#1of2", True), "c": ("c#0of2 c#1of2", True)}
+    assert lanes_shown(lanes_after(shards, "app")) == {}
+    both = side_by_side(divided(low=2, high=2), divided(low=3, high=2), (), 1)
+    assert lanes_shown(lanes_of(both, "high-s0")) == {"b": ("b#0of2 b#1of2", True)}
+    assert lanes_shown(lanes_after(both, "high-s0")) == {"b": ("b#0of3 b#1of3 b#2of3", True)}
+    assert lanes_shown(lanes_after(both, "app")) == {"b": ("b#0of3 b#1of3 b#2of3", True)}, "c goes on"
+    assert lanes_shown(lanes_of(both, "low-s2-1")) == {"a": ("a", True)}, "whole: its source cuts it otherwise"
+    joins = side_by_side(divided(low=2), divided(), (), 1)
+    assert lanes_shown(lanes_of(joins, "high")) == {"b": ("b#0of2 b#1of2", True)}
+    assert lanes_shown(lanes_after(joins, "high")) == {"b": ("b", False)}
+    parts = side_by_side(divided(), divided(low=2), (), 1)
+    assert lanes_shown(lanes_of(parts, "high")) == {}
+    assert lanes_shown(lanes_after(parts, "high")) == {"b": ("b#0of2 b#1of2", True)}
+
+
+def test_a_shard_that_gets_a_stream_whole_keeps_what_it_owns_in_any_form() -> None:
+    topology = side_by_side(divided(), divided(low=2), (), 1)
+    log = [event(1 + n // 3, n, n % 3) for n in range(12)]
+    schema = topology.schema("a")
+    owner = Cutter(schema, ("k",), 2).owner
+    chunks = [Chunk.of_events(schema, log[first : first + 4]) for first in (0, 4, 8)]
+    for shard in (0, 1):
+        lanes = lanes_of(topology, f"low-s{shard}-1")["a"]
+        assert lanes.joined is not None
+        own = [one for one in log if owner(one.payload) == shard]
+        assert own
+        for pieces in ([log[:5], log[5:]], chunks, [chunks[0], log[4:8], chunks[2]]):
+            assert list(lanes.joined(pieces)) == own
+
+
+def test_only_an_application_waits_for_all_shards_before_it_has_a_part() -> None:
+    topology = divided(low=2, high=2)
+    takers = {name: applications_of(topology, name) for name in ("a", "a@k:0of2", "b#0of2", "c#1of2")}
+    assert takers == {"a": (), "a@k:0of2": (), "b#0of2": ("app",), "c#1of2": ("app",)}
+    assert list(outputs_of(topology, topology.node("low-s1"))) == ["b"]
+    assert outputs_of(topology, topology.node("src")) == {}
+    assert outputs_of(whole(), whole().node("low")) == {}
+
+
+def test_two_nodes_that_divide_a_stream_otherwise_have_each_their_parts_of_it() -> None:
+    nodes = (
+        NodeSpec("src", Role.SOURCE, outputs=("a", "z")),
+        NodeSpec("low", Role.CORRELATION, ("a", "z"), ("b",)),
+        NodeSpec("side", Role.CORRELATION, ("a",), ("c",)),
+        NodeSpec("also", Role.CORRELATION, ("a",), ("d",)),
+        NodeSpec("app", Role.APPLICATION, ("b", "c", "d")),
+    )
+    plain = Topology(nodes, tuple(StreamSchema(name, KEYED, ("k",)) for name in "azbcd"))
+    types = dict.fromkeys("bcd", (ColumnType.INT,))
+    wanted = {
+        "low": Sharding(2, {"a": ("k",), "z": ("k",)}, types),
+        "side": Sharding(3, {"a": ("v",)}, types),
+        "also": Sharding(1, {}, {}),
+    }
+    topology = sharded(plain, wanted)
+    of_low, of_side = [f"a@k:{n}of2" for n in range(2)], [f"a@v:{n}of3" for n in range(3)]
+    sent = topology.node("src").outputs
+    assert sent == ("a", "z", "a@k:0of2", "a@k:1of2", "z@k:0of2", "z@k:1of2", *of_side)
+    assert topology.node("low-s1").inputs == ("a@k:1of2", "z@k:1of2")
+    assert topology.node("side-s2").inputs == ("a@v:2of3",)
+    assert topology.node("also").inputs == ("a",)
+    assert topology.node("also") == plain.node("also")
+    cuts = {stream: Cuts(topology, stream, sent) for stream in "az"}
+    assert (cuts["a"].names, cuts["a"].shards) == ((*of_low, *of_side), 3)
+    assert (cuts["z"].names, cuts["z"].shards) == (("z@k:0of2", "z@k:1of2"), 2)
+    assert (Cuts(topology, "b", ("b",)).names, Cuts(topology, "b", ("b",)).shards) == ((), 1)
+    assert Cuts(topology, "a", ("a", *of_low)).names == tuple(of_low), "what another maker sends is not this one's"
+    log = [event(1 + n, n) for n in range(20)]
+    parts = dict(cuts["a"].cut(log))
+    by_k, by_v = (Cutter(topology.schema("a"), (key,), of).cut(log) for key, of in (("k", 2), ("v", 3)))
+    assert [list(parts[name]) for name in (*of_low, *of_side)] == [list(part) for part in (*by_k, *by_v)]
