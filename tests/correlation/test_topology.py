@@ -41,6 +41,14 @@ def test_what_cannot_be_laid_out_is_refused(nodes: tuple[NodeSpec, ...], why: st
         topology(*nodes)
 
 
+def test_a_field_that_nobody_knows_is_refused() -> None:
+    """A misspelt one would count for nothing."""
+    named = msgspec.to_builtins(whole())
+    assert msgspec.convert(named, Topology) == whole()
+    with pytest.raises(msgspec.ValidationError, match="unknown field `rule`"):
+        msgspec.convert({**named, "rule": "x"}, Topology)
+
+
 def test_two_may_make_a_stream_only_while_one_of_them_ends_with_the_upgrade() -> None:
     ending = NodeSpec("old", SOURCE, outputs=("a",), ends=2)
     assert topology(SRC, ending, upgrade=2).makers("a") == ("old", "src")

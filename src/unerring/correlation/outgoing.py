@@ -96,19 +96,18 @@ class Held:
         self.stuck = False
         self.flights.clear()
 
-    def learn(self, last: Stamp, count: int, credit: int) -> bool:
+    def learn(self, last: Stamp, count: int, credit: int) -> None:
         """Cumulative: late, repeated and reordered acks change nothing."""
         if credit > self.credit:
             self.credit = credit
             self.stuck = False
         if last <= self.last:
-            return False
+            return
         self.stuck = False
         self.last, self.count = last, count
         self.sent = max(self.sent, count)
         if self.flights:
             self.flights = [end for end in self.flights if end > count]
-        return True
 
 
 class Outgoing:
@@ -137,8 +136,6 @@ class Outgoing:
         a replica that was started again, and has forgotten who did."""
         self.transmissions = 0
         """Events sent, once for each receiver."""
-        self.acked = False
-        """Whether acks came in that the peers may not know."""
         self.span = self.span_part(topology, topology.node(node_of(name)))
         self._takers = {stream: topology.takers(stream) for stream in streams}
         self._numbering = {stream: applications_of(topology, stream) for stream in streams}
@@ -359,9 +356,8 @@ class Outgoing:
         held = held_by.get((receipt.receiver, receipt.incarnation))
         if held is None:
             held_by[receipt.receiver, receipt.incarnation] = Held(receipt.last, receipt.count, receipt.credit)
-            self.acked = True
-        elif held.learn(receipt.last, receipt.count, receipt.credit):
-            self.acked = True
+        else:
+            held.learn(receipt.last, receipt.count, receipt.credit)
 
     def more(self, sender: str, ask: AskMore) -> Effects:
         """Say so if there is more here than a receiver has. It does not begin to serve: what the receiver lacks may be
@@ -511,8 +507,3 @@ class Outgoing:
     def receivers(self) -> list[Address]:
         """All of them, once each, in a fixed order."""
         return list(dict.fromkeys(name for pins in self._receivers.values() for name, _ in pins))
-
-    def behind(self, stream: str, receiver: Receiver) -> int:
-        """How many events of a stream a receiver is known to lack."""
-        held = self._held[stream].get(receiver)
-        return self.queues[stream].count - (held.count if held is not None else 0)
