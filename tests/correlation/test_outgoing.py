@@ -166,7 +166,7 @@ def test_a_watermark_alone_goes_out_once_in_a_pause_and_as_far_as_what_was_sent(
 
 
 def test_who_was_connected_anew_is_sent_again_what_it_has_not_acknowledged() -> None:
-    made = outgoing()
+    made = outgoing(flights_max=1)
     fill(made, 1, 2, 3)
     for name in ("N/0", "N/1"):
         acked(made, name, 0)

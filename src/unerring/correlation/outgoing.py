@@ -34,7 +34,7 @@ from unerring.correlation.shards import Cuts, applications_of, carried
 from unerring.correlation.switching import Span
 from unerring.correlation.topology import Topology
 from unerring.matching import Piece, first_after
-from unerring.model import BEFORE_ALL, TIME_MIN, Address, Deliver, Effects, ProtocolError, Send, Stamp
+from unerring.model import TIME_MIN, Address, Deliver, Effects, ProtocolError, Send, Stamp
 
 Receiver = tuple[str, int]
 """A replica's name and its incarnation."""
@@ -71,7 +71,7 @@ class Held:
         "watermark_sent",
     )
 
-    def __init__(self, last: Stamp = BEFORE_ALL, count: int = 0, credit: int = 0) -> None:
+    def __init__(self, last: Stamp, count: int, credit: int) -> None:
         self.last = last
         self.count = count
         self.credit = credit
