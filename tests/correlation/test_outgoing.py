@@ -9,7 +9,17 @@ import pytest
 
 from tests.correlation.table import schema
 from tests.correlation.test_shards import divided
-from unerring.correlation import Ack, CorrelationConfig, NodeSpec, Resume, Role, Topology
+from unerring.correlation import (
+    Ack,
+    CorrelationConfig,
+    NodeSpec,
+    Resume,
+    Role,
+    Switch,
+    Topology,
+    alone,
+    side_by_side,
+)
 from unerring.correlation.messages import (
     MEMBERSHIP,
     AskAcks,
@@ -26,7 +36,7 @@ from unerring.correlation.messages import (
 )
 from unerring.correlation.outgoing import AHEAD_MAX, Outgoing, StreamPosition
 from unerring.correlation.record import Member, Record, Standing
-from unerring.model import BEFORE_ALL, TIME_MIN, Deliver, Event, ProtocolError, Send, Stamp
+from unerring.model import BEFORE_ALL, TIME_MAX, TIME_MIN, Deliver, Event, ProtocolError, Send, Stamp
 
 GONE, JOINING, CAUGHT_UP = Standing.GONE, Standing.JOINING, Standing.CAUGHT_UP
 ACK = Ack("a", BEFORE_ALL, 0, 1, 99)
@@ -282,6 +292,52 @@ def test_a_feeder_is_told_once_of_each_step_and_not_while_there_is_no_room() -> 
         acked(made, name, 1)
     made.prune()
     assert told() == [StreamPosition("a", Stamp(2, 0), 2, 2), StreamPosition("b", BEFORE_ALL, 0, 3)]
+
+
+def test_what_an_engine_made_up_to_a_time_is_queued_and_ends_where_the_node_does() -> None:
+    """With the agreed time: all that an old node sends is before it, and then nothing comes any more."""
+    both = side_by_side(topology(), topology(), ("s",), 1)
+    made = Outgoing("N/0", both, ("s",), CorrelationConfig())
+    made.take({"s": [event(3, "s"), event(4, "s")]}, 5)
+    assert [one.stamp.time for one in made.queues["s"].events()] == [3, 4]
+    assert made.queues["s"].watermark == 5
+    made.advance(6, "s")
+    made.span.learn(Switch(1, 8))
+    made.take({"s": [event(8, "s"), event(9, "s")]}, 9)
+    assert [one.stamp.time for one in made.queues["s"].events()] == [3, 4, 8]
+    assert made.queues["s"].watermark == TIME_MAX
+    made.read(both.founding())
+    made.lead()
+    made.ack("app/0", Ack("s", BEFORE_ALL, 0, 1, 99))
+    [batch] = [effect.message for effect in made.flush(0) if isinstance(effect, Send)]
+    assert batch.switch == Switch(1, 8), "whoever has got past the time knows of it"
+    late = Outgoing("N/0", both, ("s",), CorrelationConfig())
+    late.span.learn(Switch(1, 8))
+    late.advance(9, "s")
+    assert late.queues["s"].watermark == 9, "an engine that hands over later says so itself"
+
+
+def test_parts_that_nobody_takes_any_more_go_with_their_topology() -> None:
+    shards = divided(low=2)
+    made = Outgoing("src/0", shards, shards.node("src").outputs, CorrelationConfig())
+    made.read(shards.founding())
+    made.register("low-s1/1", Register(3, 3))
+    later = side_by_side(shards, divided(), (), 1)
+    made.rearrange(later)
+    assert made.receivers() == ["low-s0/0", "low-s0/1", "low-s1/0", "low-s1/1"], "low-1 has not entered"
+    made.span.learn(Switch(1, 8))
+    made.rearrange(later)
+    assert made.span.switch == Switch(1, 8)
+    newer = {name: member for name, member in shards.founding().members.items() if not name.startswith("low")}
+    made.read(Record(4, {**newer, "low-1/0": Member(2, CAUGHT_UP)}, 1))
+    made.rearrange(alone(later, 8))
+    assert list(made.queues) == ["a"]
+    assert made.receivers() == ["low-1/0"]
+    made.append("a", [Event("a", Stamp(9, 0), (1,), {"k": 1, "v": 1})])
+    assert made.waits_for() == ()
+    made.ack("low-1/0", Ack("a", Stamp(9, 0), 1, 2, 9))
+    made.prune()
+    assert made.queues["a"].mark == Stamp(9, 0)
 
 
 # ---- acks ------------------------------------------------------------------------------------------------------
