@@ -254,6 +254,15 @@ def test_a_queue_is_full_at_its_bound_and_fills_from_half_of_it() -> None:
     assert made.ask_acks() == [Send(name, AskAcks()) for name in ("N/0", "N/1", "M/0")]
 
 
+def test_a_queue_of_six_fills_from_three_on() -> None:
+    made = outgoing(outgoing_events_max=6)
+    states = []
+    for time in range(1, 8):
+        states.append((made.filling, made.full))
+        fill(made, time)
+    assert states == [(False, False)] * 3 + [(True, False)] * 3 + [(True, True)]
+
+
 def test_a_stream_that_is_cut_has_room_for_what_its_parts_have() -> None:
     shards = divided(low=2)
     config = CorrelationConfig(outgoing_events_max=4)
