@@ -148,6 +148,12 @@ def test_few_events_wait_while_enough_messages_are_on_the_way_and_a_full_message
     fill(made, *range(7, 14))
     assert sent(made.flush(0)) == [("N/0", 6, 9, 9), ("N/0", 9, 12, 12), ("N/0", 12, 13, 13)]
     assert made.transmissions == 13
+    acked(made, "N/0", 13)
+    for now in (1, 2):
+        made.advance(20 + now, "a")
+        assert sent(made.flush(now * 10**6)) == [("N/0", 13, 13, 20 + now)]
+    fill(made, 30)
+    assert sent(made.flush(3 * 10**6)) == [("N/0", 13, 14, 30)], "watermarks are not waited for"
 
 
 def test_a_watermark_alone_goes_out_once_in_a_pause_and_as_far_as_what_was_sent() -> None:
@@ -162,7 +168,9 @@ def test_a_watermark_alone_goes_out_once_in_a_pause_and_as_far_as_what_was_sent(
     assert not made.watermark_waits
     acked(made, "M/0", 1, 1)
     made.append("a", [event(9)])
+    assert made.flush(1150) == [], "no credit"
     made.advance(12, "a")
+    assert made.flush(1199) == [], "too soon"
     assert sent(made.flush(1200)) == [("M/0", 1, 1, 8)], "no credit for the event: capped before it"
     made.advance(13, "a")
     assert (made.flush(2000), made.watermark_waits) == ([], False), "it waits for credit, not for time"
@@ -415,6 +423,8 @@ def test_what_a_receiver_lacks_is_served_told_to_be_pruned_or_unknown() -> None:
     assert resume(1) == [Send("N/0", Pruned("a", Stamp(2, 0), 3))]
     assert resume(2) == []
     assert sent(made.flush(1)) == [("N/0", 2, 3, 3)]
+    assert resume(2) == []
+    assert sent(made.flush(1)) == [("N/0", 2, 3, 3)], "it was lost"
     assert resume(2, "x") == []
     assert resume(2, incarnation=99) == [Send("N/0", NotMember(1))]
     more = AskMore("a", 2, 99, 2)
@@ -492,6 +502,21 @@ def test_a_joiner_is_pinned_from_its_registration_on_until_a_newer_record_says_w
     assert made.queues["a"].mark_count == 2
     made.read(record(2))
     assert made.record.version == 3, "older"
+
+
+def test_a_joiner_is_served_once_it_is_registered_or_in_the_record() -> None:
+    made = outgoing()
+    fill(made, 1)
+    made.register("N/7", Register(2, 3))
+    acked(made, "N/7", 0, incarnation=2)
+    acked(made, "N/8", 0)
+    assert sent(made.flush(0)) == [("N/7", 0, 1, 1)]
+    made.read(record(2))
+    assert made.flush(1) == [], "nobody knows yet who N/8 is"
+    made.read(record(3, N7=Member(2, JOINING), N8=Member(1, CAUGHT_UP)))
+    assert sent(made.flush(2)) == [("N/8", 0, 1, 1)], "what it has, it has said"
+    assert made.registered == {}
+    assert made.receivers() == ["N/0", "N/1", "N/7", "N/8", "M/0"]
 
 
 @pytest.mark.parametrize(

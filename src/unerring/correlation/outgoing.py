@@ -373,11 +373,11 @@ class Outgoing:
         if stranger is not None:
             return [Send(sender, stranger)]
         queue = self.queues.get(resume.stream)
-        held = self._held.get(resume.stream, {}).get((sender, resume.incarnation))
-        if queue is None or held is None:
+        if queue is None:
             return []
         if resume.count < queue.mark_count:
             return [Send(sender, Pruned(resume.stream, queue.mark, self.incarnation))]
+        held = self._held[resume.stream][sender, resume.incarnation]
         held.again()
         if queue.has_more(resume.count, resume.credit, resume.watermark):
             held.served_until_us = now + self.config.lease_us
