@@ -212,6 +212,8 @@ def test_caught_up_is_granted_once_every_upstream_in_the_record_has_confirmed() 
     assert cluster.standing("N/1") == (2, CAUGHT_UP)
     assert cluster.keeper.record.version == record.version + 1
     assert told == [(name, RecordIs(cluster.keeper.record)) for name in ALL]
+    [(_, again)] = cluster.say("N/1", Enter("N/1", "two", 0, cluster.topology.fingerprint()))
+    assert (again.incarnation, again.founding) == (2, False), "its node did not begin with it"
     assert cluster.enter("N/1", "three", incarnation=2).founding is False
 
 
@@ -388,6 +390,22 @@ def test_an_upgrade_is_ready_once_all_know_its_nodes_and_those_that_came_are_cau
     assert not cluster.keeper.is_ready(), "the word of another incarnation"
     cluster.say("N/0", ReadRecord(0, 1, 1, passed=True))
     cluster.say("x/0", ReadRecord(0, 1, 0))
+    assert cluster.keeper.is_ready()
+
+
+def test_an_upgrade_is_ready_no_sooner_than_each_node_that_came_has_all_its_replicas() -> None:
+    both = side_by_side(rules("N"), rules("N", "M"), ("m",), 1)
+    assert not Cluster(both, start=False).keeper.is_ready(), "the record is one of before: others may still enter"
+    cluster = Cluster(rules("N"))
+    cluster.say(OPERATOR, Rearrange(both))
+    for name in ALL:
+        cluster.say(name, ReadRecord(0, 1, 1))
+    for number in range(3):
+        assert not cluster.keeper.is_ready()
+        name = f"M-1/{number}"
+        cluster.enter(name, "one", upgrade=1)
+        cluster.say(name, ReadRecord(0, 2, 1))
+        cluster.say(name, CaughtUp(name, 2, (("src/0", 1), ("src/1", 1))))
     assert cluster.keeper.is_ready()
 
 

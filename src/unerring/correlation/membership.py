@@ -245,7 +245,7 @@ class Membership:
         if waiting is not None and waiting.silent:
             del self.rounds[replica]
 
-    def _evict_silent(self, replica: str, now: int, waited_for: bool = False) -> Effects:
+    def _evict_silent(self, replica: str, now: int, waited_for: bool) -> Effects:
         """Begin to evict a replica, if it has been silent for long and somebody is left to confirm it.
 
         A founding member that never entered may be on its way: a run starts as slowly as its slowest process. It goes
