@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import pytest
 
-from tests.correlation.one import CAUGHT_UP, CONFIG, JOINING, One, kinds, member, record_of, to, topology
+from tests.correlation.one import CAUGHT_UP, CONFIG, JOINING, Echo, One, event, kinds, member, record_of, to, topology
 from tests.correlation.table import schema
+from tests.correlation.test_shards import divided
 from unerring.correlation import (
     ENGINE,
     MEMBERSHIP,
     OPERATOR,
     Ack,
+    Batch,
+    Fed,
     NodeSpec,
     Rearrange,
     Resume,
@@ -22,6 +27,7 @@ from unerring.correlation import (
     side_by_side,
     snapshot as states,
 )
+from unerring.correlation.engine import HandOver
 from unerring.correlation.messages import (
     AskAcks,
     AskConfirmation,
@@ -29,6 +35,8 @@ from unerring.correlation.messages import (
     AskSnapshot,
     CaughtUp,
     Confirmation,
+    Elected,
+    Enter,
     Gossip,
     Ping,
     Pong,
@@ -38,12 +46,16 @@ from unerring.correlation.messages import (
     Registered,
     SnapshotPart,
 )
-from unerring.correlation.record import Member, Record
+from unerring.correlation.outgoing import StreamPosition
+from unerring.correlation.record import Member, Record, Standing
 from unerring.correlation.switching import AskLog, FromLog, Lane
+from unerring.matching import Row
 from unerring.model import (
     BEFORE_ALL,
+    TIME_MAX,
     Deliver,
     Effects,
+    Persist,
     ProtocolError,
     Report,
     Send,
@@ -97,7 +109,10 @@ def test_a_joiner_registers_asks_a_peer_for_its_state_and_is_caught_up_by_the_re
     assert (one.machine.engine.count, one.made) == (3, 3), "it works already"
     assert one.hear("N/1", AskSnapshot(3)) == [], "its state is not one to hand on"
     assert one.hear(MEMBERSHIP, AskConfirmation("1", "N/1")) == []
-    assert to(one.tick(10_000), Gossip) != []
+    effects = one.tick(10_000)
+    assert len(to(effects, Gossip)) == 1
+    assert to(effects, CaughtUp) == [], "said already"
+    assert to(one.tick(CONFIG.join_retry_us), CaughtUp) == [(MEMBERSHIP, caught_up)], "it may be lost"
     record = record_of(6, N0=Member(2, CAUGHT_UP))
     assert one.hear(MEMBERSHIP, RecordIs(record)) == [Report("correlation.caught_up", "N/0 is caught up")]
     assert to(one.hear("N/1", AskSnapshot(3)), SnapshotPart) != []
@@ -208,3 +223,118 @@ def test_a_snapshot_of_who_knows_other_nodes_is_refused_while_an_upgrade_is_unde
         Report("correlation.snapshot_refused", "N/1 has not heard of the same nodes as N/0"),
     ]
     assert not one.machine.holding
+
+
+def test_a_durable_replica_that_was_started_again_knows_the_time_that_came_with_what_it_had() -> None:
+    both = side_by_side(topology(), topology(), ("s",), 1)
+    disk: dict[str, bytes] = {}
+    one = One(both, disk=disk)
+    one.enter()
+    one.batch(1, 3, 5_000, switch=Switch(1, 2))
+    again = One(both, disk=disk)
+    assert again.machine.intake.switch == Switch(1, 2)
+    assert [each.stamp.time for each in again.machine.outgoing.queues["s"].events()] == [1, 2]
+    assert again.machine.outgoing.queues["s"].watermark == TIME_MAX
+
+
+class Silent(Echo):
+    """Makes nothing."""
+
+    def feed(self, rows: Sequence[Row], through: int) -> Fed:
+        super().feed(rows, through)
+        return Fed({})
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_replica_takes_the_parts_of_new_shards_once_it_is_past_the_agreed_time(durable: bool) -> None:
+    """On a disk before anybody is told: what was under the old names may be gone then."""
+    both = side_by_side(divided(low=2, high=2), divided(low=3, high=2), (), 1)
+    one = One(both, Silent, {} if durable else None, "high-s0/0")
+    one.enter()
+
+    def hears(name: str, sender: str, watermark: int, now: int) -> list[str]:
+        return kinds(one.hear(f"{sender}/0", Batch(name, BEFORE_ALL, 0, (), watermark, Switch(1, 20)), now))
+
+    assert hears("b#0of2", "low-s0", TIME_MAX, 5_000) == ["Persist", "Persist"] * durable, "it has come to its end"
+    assert hears("b#0of3", "low-s0-1", 30, 6_000) == [], "not yet"
+    assert to(one.tick(7_000), ReadRecord) == [(MEMBERSHIP, ReadRecord(1, 1, 1, passed=False))]
+    assert hears("b#1of2", "low-s1", 19, 8_000) == ["Persist"] * durable
+    effects = one.hear("low-s1/0", Batch("b#1of2", BEFORE_ALL, 0, (), TIME_MAX), 10_000)
+    resumes = ["Resume"] * 6
+    assert kinds(effects) == (["Persist", "Persist", *resumes, "Persist"] if durable else resumes)
+    assert [name for name, _ in to(effects, Resume)] == [f"low-s{shard}-1/{n}" for shard in range(3) for n in range(2)]
+    assert to(one.tick(2_000_000), ReadRecord) == [(MEMBERSHIP, ReadRecord(1, 1, 1, passed=True))]
+    for number in range(3):
+        hears(f"b#{number}of3", f"low-s{number}-1", 30, 2_100_000)
+    assert one.machine.merge.through == 30
+    assert hears("b#0of2", "low-s0", TIME_MAX, 2_200_000) == ["Ack"], "of its last event: it may go"
+
+
+def test_a_replica_that_hears_of_an_upgrade_before_it_has_entered_enters_with_it() -> None:
+    both = side_by_side(topology(), topology(), ("s",), 1)
+    one = One()
+    assert one.hear("N/1", Rearrange(both)) == []
+    one.hear(OPERATOR, Rearrange(both))
+    [(_, enter)] = to(one.tick(CONFIG.join_retry_us), Enter)
+    assert (enter.upgrade, enter.token) == (1, one.token)
+    assert to(one.tick(2 * CONFIG.join_retry_us - 1), Enter) == []
+
+
+def registered(one: One, marks: tuple[tuple[str, Stamp], ...] = (("a", Stamp(1, 0)),)) -> None:
+    for name in ("src/0", "src/1"):
+        one.hear(name, Registered(1, marks, (1,)))
+
+
+def test_what_a_snapshot_holds_that_its_giver_had_not_processed_is_processed_without_a_further_event() -> None:
+    peer = member()
+    peer.batch(1, 2, 5_000)
+    peer.batch(3, 4, 5_001)
+    [(_, part)] = to(peer.hear("N/1", AskSnapshot(2)), SnapshotPart)
+    one, _ = joining()
+    registered(one)
+    one.hear("N/1", part)
+    assert (peer.made, one.made) == (2, 2)
+    one.tick(20_000)
+    assert (one.made, one.machine.engine.count) == (4, 4)
+
+
+def test_an_asynchronous_engine_is_told_where_a_joiner_stands_once_it_has_a_state() -> None:
+    one, effects = joining(engine=None)
+    assert [effect for effect in effects if isinstance(effect, Deliver)] == []
+    registered(one)
+    effects = one.hear("N/1", given()[0])
+    handed = [effect.what for effect in effects if isinstance(effect, Deliver)]
+    assert handed == [HandOver({"s": Stamp(2, 0)}, {"s": 2}), StreamPosition("s", Stamp(2, 0), 2, 2)]
+
+
+def test_a_leader_that_was_evicted_comes_back_as_one_of_many() -> None:
+    one = member()
+    one.hear("N/1", Elected(1, "N/0"), 1_000)
+    [(_, gossip)] = to(one.tick(2_000), Gossip)
+    assert gossip.leader
+    effects = one.hear(MEMBERSHIP, RecordIs(record_of(4, N0=Member(1, Standing.GONE))), 9_000)
+    one.token = to(effects, Enter)[0][1].token
+    one.enter(record_of(5, N0=Member(2, JOINING)), founding=False, incarnation=2)
+    registered(one)
+    one.hear("N/1", given()[0])
+    [(_, gossip)] = to(one.tick(100_000), Gossip)
+    assert (gossip.incarnation, gossip.leader) == (2, False)
+
+
+def test_a_crash_between_the_end_of_an_old_node_and_the_next_state_on_disk_loses_nothing() -> None:
+    both = side_by_side(topology(), topology(), ("s",), 1)
+    disk: dict[str, bytes] = {}
+    one = One(both, None, disk, "app/0")
+    one.enter()
+    events = tuple(event(time, stream="s") for time in (1, 2))
+    before = dict(disk)
+    effects = one.hear("N/0", Batch("s", BEFORE_ALL, 0, events, TIME_MAX, Switch(1, 2)))
+    kept = [effect for effect in effects if isinstance(effect, Persist)]
+    assert len(kept) == 2
+    before.update(kept[0].puts)
+    again = One(both, None, before, "app/0")
+    again.enter(founding=False)
+    later = Batch("s", BEFORE_ALL, 0, (event(3, stream="s"),), 3)
+    assert to(again.hear("N-1/0", later), Ack) == [("N-1/0", Ack("s", Stamp(3, 0), 1, 1, CONFIG.window_events - 2))]
+    ended = [("N/0", Ack("s", Stamp(2, 0), 2, 1, 2 + CONFIG.window_events))]
+    assert to(again.hear("N/0", Batch("s", Stamp(2, 0), 2, (), TIME_MAX)), Ack) == ended

@@ -33,6 +33,7 @@ from unerring.correlation.engine import HandOver
 from unerring.correlation.messages import (
     SEALER,
     AskAcks,
+    AskConfirmation,
     AskMore,
     Elected,
     Enter,
@@ -54,6 +55,7 @@ from unerring.model import (
     TIME_MIN,
     Connected,
     Deliver,
+    Disconnected,
     Report,
     Send,
     SetTimer,
@@ -163,6 +165,20 @@ def test_a_leader_sends_what_it_made_and_a_watermark_held_back_with_a_timer() ->
     effects = one.tick(10_500, FLUSH)
     assert [(name, len(b.events), b.watermark) for name, b in to(effects, Batch)] == [("app/0", 0, 4), ("app/1", 0, 4)]
     assert one.batch(3, 2, 11_000, watermark=5) == [SetTimer(FLUSH, 15_000)]
+
+
+def test_a_leader_that_hears_of_a_better_one_leaves_it_the_lead() -> None:
+    one = One(name="N/1")
+    one.enter()
+    one.hear("N/0", Elected(1, "N/1"), 1_000)
+    one.hear("app/0", Ack("s", BEFORE_ALL, 0, 1, 999), 1_000)
+    assert [len(b.events) for _, b in to(one.batch(1, 2, 5_000), Batch)] == [2]
+    effects = one.hear("N/0", Gossip(1, 1, True, 0, ()), 6_000)
+    assert effects == [Report("correlation.stepped_down", "N/1 leaves the lead to N/0")]
+    assert to(one.batch(3, 4, 9_000), Batch) == []
+    effects = one.hear("N/0", Disconnected("N/0", "the connection was reset"), 10_000)
+    assert Report("correlation.leader", "N/1 leads") in effects
+    assert to(one.tick(11_000), Gossip)[0][1].leader
 
 
 def test_a_connection_that_is_new_repeats_both_ways() -> None:
@@ -324,6 +340,7 @@ def test_a_durable_replica_goes_on_after_a_crash_with_what_it_had_acknowledged()
     assert (again.made, again.machine.engine.count) == (3, 3)
     again.enter(founding=False)
     assert again.machine.holding
+    assert kinds(again.hear(MEMBERSHIP, AskConfirmation("7", "N/1"))) == ["Confirmation"], "as a member, at once"
     effects = one.batch(4, 4, 15_000)
     assert kinds(effects)[-1] == "Persist", "a snapshot, instead of four events"
     last = One(disk=disk)
