@@ -29,6 +29,7 @@ from unerring.correlation import (
     Switch,
     side_by_side,
 )
+from unerring.correlation.election import DEAF_US
 from unerring.correlation.engine import HandOver
 from unerring.correlation.messages import (
     SEALER,
@@ -39,7 +40,9 @@ from unerring.correlation.messages import (
     Enter,
     Gossip,
     HasMore,
+    LeaderDead,
     NotMember,
+    Pong,
     Pruned,
     ReadRecord,
     Receipt,
@@ -179,6 +182,31 @@ def test_a_leader_that_hears_of_a_better_one_leaves_it_the_lead() -> None:
     effects = one.hear("N/0", Disconnected("N/0", "the connection was reset"), 10_000)
     assert Report("correlation.leader", "N/1 leads") in effects
     assert to(one.tick(11_000), Gossip)[0][1].leader
+
+
+def test_a_leader_that_hears_nothing_from_upstream_says_so_once_and_how_far_upstream_is() -> None:
+    one = leading()
+
+    def gossip(now: int) -> tuple[list[Any], int]:
+        effects = one.tick(now)
+        [(_, said)] = to(effects, Gossip)
+        return [message for name, message in to(effects, LeaderDead) if name == "N/1"], said.latency_us
+
+    assert gossip(100_000) == ([], 0)
+    one.hear("src/0", Pong(92_000), 100_000)
+    assert gossip(200_000) == ([], 2_000), "a quarter of what it took"
+    later = 200_000 + CONFIG.suspect_us_max + 1
+    assert gossip(later) == ([LeaderDead("N/0")], DEAF_US)
+    assert gossip(later + 100_000) == ([], DEAF_US)
+    one.hear("src/1", Pong(later), later + 100_000)
+    assert gossip(later + 200_000)[1] < DEAF_US
+
+
+def test_a_leader_tells_the_peers_of_a_receiver_whose_link_has_ended() -> None:
+    one = leading()
+    ended = Disconnected("app/0", "the connection was reset")
+    assert to(one.hear("app/0", ended, 2_000), LeaderDead) == [("app/1", LeaderDead("app/0"))]
+    assert to(member().hear("app/0", ended, 2_000), LeaderDead) == [], "it does not lead"
 
 
 def test_a_connection_that_is_new_repeats_both_ways() -> None:

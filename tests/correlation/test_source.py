@@ -26,6 +26,7 @@ from unerring.correlation.messages import (
     AskMore,
     Batch,
     HasMore,
+    LeaderDead,
     NotMember,
     Ping,
     Pong,
@@ -48,6 +49,7 @@ from unerring.model import (
     Disconnected,
     Event,
     Persist,
+    ProtocolError,
     Send,
     SetTimer,
     Stamp,
@@ -258,7 +260,30 @@ def test_whom_a_source_listens_to() -> None:
     newer = type(founding)(2, founding.members)
     process.hear(MEMBERSHIP, RecordIs(newer))
     assert machine.outgoing.record is newer
-    assert process.hear("x", Disconnected("x", "the connection was reset")) == []
+    with pytest.raises(ProtocolError, match="which does not keep the membership record"):
+        process.hear("N/1", RecordIs(type(founding)(3, {})))
+
+
+def test_a_source_tells_the_peers_of_a_receiver_that_it_cannot_reach_once_until_it_is_heard_again() -> None:
+    process = Process()
+    process.hear(MEMBERSHIP, RecordIs(topology().founding()))
+    ended = Disconnected("N/0", "the connection was reset")
+    told = [Send("N/1", LeaderDead("N/0"))]
+    assert process.hear("N/0", ended, 10) == told
+    assert process.hear("N/1", ended, 11) == []
+    process.hear("N/0", Ping(12), 12)
+    assert process.hear("N/1", ended, 13) == told
+    assert process.hear("x", Disconnected("x", "the connection was reset"), 14) == []
+
+
+def test_what_is_pruned_is_kept_on_disk_no_sooner_than_at_the_next_interval() -> None:
+    process, poll_us = Process(), CONFIG.record_poll_us
+    process.hear(MEMBERSHIP, RecordIs(topology().founding()))
+    process.take(process.machine.publish([event(1), event(2)], 5))
+    for count, now, left in ((1, 5, 1), (2, 4 + poll_us, 1), (2, 5 + poll_us, 0)):
+        process.acked(count, count, now=now)
+        process.take(process.machine.timer("tick", now))
+        assert len([key for key in process.disk if "event" in key]) == left
 
 
 def test_a_source_hears_of_the_next_nodes_from_its_operator_alone_and_passes_their_time_on() -> None:
