@@ -282,8 +282,9 @@ def test_a_shard_that_gets_a_stream_whole_keeps_what_it_owns_in_any_form() -> No
         assert lanes.joined is not None
         own = [one for one in log if owner(one.payload) == shard]
         assert own
-        for pieces in ([log[:5], log[5:]], chunks, [chunks[0], log[4:8], chunks[2]]):
-            assert list(lanes.joined(pieces)) == own
+        for pieces, columns in (([log[:5], log[5:]], False), (chunks, True), ([chunks[0], log[4:8], chunks[2]], True)):
+            joined = lanes.joined(pieces)
+            assert (list(joined), isinstance(joined, Chunk)) == (own, columns), "columns stay what they are"
 
 
 def test_only_an_application_waits_for_all_shards_before_it_has_a_part() -> None:

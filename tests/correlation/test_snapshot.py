@@ -27,7 +27,7 @@ from unerring.correlation.outgoing import Outgoing
 from unerring.correlation.snapshot import Assembly, InputState, OutputState, Snapshot
 from unerring.correlation.switching import Lane
 from unerring.matching import Merge, MergeState, Waiting
-from unerring.model import BEFORE_ALL, TIME_MIN, Event, FrameError, ProtocolError, Stamp
+from unerring.model import BEFORE_ALL, TIME_MAX, TIME_MIN, Event, FrameError, ProtocolError, Stamp
 
 CONFIG = CorrelationConfig()
 
@@ -106,6 +106,21 @@ def test_a_state_comes_back_whole() -> None:
     other.outgoing.ack("app/1", Ack("s", Stamp(4, 0), 4, 1, 99))
     other.outgoing.prune()
     assert other.outgoing.queues["s"].mark_count == 2, "somebody has registered at a version not yet read"
+
+
+def test_who_gets_a_state_goes_on_with_the_makers_that_its_giver_had_gone_over_to() -> None:
+    one, other = (Parts(upgraded(), f"app/{number}") for number in range(2))
+    one.outgoing.span.learn(Switch(1, 3))
+    one.intake.switch = one.outgoing.span.switch
+    one.take("s", (1, 2), TIME_MAX)
+    one.intake.go_over("s", 0)
+    one.take("s", (5,), 6)
+    kept = one.snapshot()
+    assert kept.inputs == (InputState("s", Stamp(5, 0), 1, 6, "N-1", ("N", Stamp(2, 0), 2)),)
+    other.put_back(kept)
+    assert other.snapshot() == kept
+    assert (other.intake.maker("s"), other.intake.passed) == ("N-1", True)
+    assert (other.intake.switch, other.intake.consumed) == (Switch(1, 3), {"s": -2}), "what waits is not consumed"
 
 
 def test_a_receipt_that_does_not_follow_from_the_queue_beside_it_is_left_out() -> None:
