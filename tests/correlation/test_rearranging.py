@@ -94,6 +94,30 @@ def test_rules_and_sources_come_and_go_and_who_stays_keeps_its_ranks() -> None:
     assert last.origin == first.fingerprint(), "one run"
 
 
+def test_who_came_with_one_upgrade_stays_with_the_next_one_as_it_is() -> None:
+    first, second = edition("a", "axy", "a>x", "ax>y"), edition("az", "zyxqa", "za>q", "ax>y", "a>x")
+    one = alone(side_by_side(first, second, (), 1), 7)
+    assert shown(side_by_side(one, second, ("x",), 2)) == [
+        "src_a:  -> a",
+        "X: a.0 -> x (0-2 after 0)",
+        "Y: a.0 x.1 -> y",
+        "src_z:  -> z (1-0 after 7)",
+        "Q-1 = Q: z.0 a.4 -> q (1-0 after 7)",
+        "X-2 = X: a.4 -> x (2-0 after 0)",
+        "app: x y q -> ",
+    ]
+
+
+def test_a_shard_that_came_to_take_a_stream_whole_takes_it_whole_for_good() -> None:
+    """Its place in the stream is one of the whole stream's numbers."""
+    run = alone(side_by_side(whole(), divided(high=2), (), 1), 5)
+    for number in (2, 3):
+        both = side_by_side(run, divided(high=2), ("b",), number)
+        assert both.node("high-s0-1").inputs == both.node("high-s1-1").inputs == ("b",)
+        run = alone(both, 5 * number)
+    assert run.node("low-3").outputs == ("b",)
+
+
 def test_shards_go_and_others_come_and_one_that_stays_takes_both_for_a_while() -> None:
     both = side_by_side(divided(low=2, high=2), divided(low=3, high=2), (), 1)
     old, new = "b#0of2.1 b#1of2.1", "b#0of3.1 b#1of3.1 b#2of3.1"
