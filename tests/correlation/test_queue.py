@@ -117,6 +117,11 @@ def test_an_output_at_or_before_promised_watermark_breaks_the_invariant() -> Non
     queue.advance(5)
     with pytest.raises(InvariantBreach):
         queue.append([event(5)])
+    with pytest.raises(InvariantBreach, match=r"stream s: .*time=7.* does not come after .*time=8.* or 5"):
+        queue.append([event(6), event(8), event(7)])
+    with pytest.raises(InvariantBreach, match=r"stream s: .*time=5.* does not come after .* or 5"):
+        queue.append([event(5), event(6)])
+    assert queue.count == 0
 
 
 @given(
