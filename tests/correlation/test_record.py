@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from unerring.correlation import MEMBERSHIP, Record, RecordIs
+from unerring.correlation import MEMBERSHIP, Ack, Batch, Record, RecordIs, Switch
 from unerring.correlation.messages import (
     AskConfirmation,
     Challenge,
     Entered,
     Gossip,
     Ping,
+    ReadRecord,
     Refused,
+    SnapshotPart,
     check_keeper,
     codec,
     is_keeper,
 )
 from unerring.correlation.record import EMPTY, Member, Standing, node_of
-from unerring.model import FrameError, ProtocolError
+from unerring.model import BEFORE_ALL, TIME_MAX, TIME_MIN, FrameError, ProtocolError, Stamp
 
 JOINS, STAYS, WENT = Member(3, Standing.JOINING), Member(2, Standing.CAUGHT_UP), Member(4, Standing.GONE)
 RECORD = Record(7, {"N/0": JOINS, "N/1": STAYS, "N/2": WENT, "N-s0/1": STAYS, "a/b/0": WENT})
@@ -64,3 +66,41 @@ def test_messages_come_back_from_bytes_as_they_went_up_to_the_bound_of_their_siz
     assert codec(len(data)).decode(data) == message
     with pytest.raises(FrameError):
         codec(len(data) - 1).decode(data)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Ping(0),
+        Ping(1 << 62),
+        ReadRecord(0, 0, 0),
+        ReadRecord(1 << 48, 1 << 48, 1 << 48),
+        Ack("", BEFORE_ALL, 0, 0, 0),
+        Ack("x" * 1024, Stamp(TIME_MAX, 0), 1 << 62, 1 << 48, 1 << 62),
+        Batch("a", BEFORE_ALL, 0, (), TIME_MIN),
+        Batch("a", BEFORE_ALL, 0, (), TIME_MAX, Switch(0, TIME_MIN)),
+        SnapshotPart(0, 0, 1, b"", b""),
+        SnapshotPart(0, (1 << 16) - 1, 1 << 16, b"x" * 64, b""),
+    ],
+)
+def test_numbers_pass_up_to_their_bounds(message: object) -> None:
+    wire = codec(1 << 20)
+    assert wire.decode(wire.encode(message)) == message
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Ping((1 << 62) + 1),
+        ReadRecord(0, (1 << 48) + 1),
+        Ack("x" * 1025, BEFORE_ALL, 0, 0, 0),
+        Batch("a", BEFORE_ALL, 0, (), TIME_MAX + 1),
+        SnapshotPart(0, 0, 0, b"", b""),
+        SnapshotPart(0, 1 << 16, 1 << 16, b"", b""),
+        SnapshotPart(0, 0, 1, b"x" * 65, b""),
+    ],
+)
+def test_numbers_beyond_their_bounds_are_refused(message: object) -> None:
+    wire = codec(1 << 20)
+    with pytest.raises(FrameError):
+        wire.decode(wire.encode(message))
