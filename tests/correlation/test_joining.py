@@ -53,6 +53,7 @@ from unerring.matching import Row
 from unerring.model import (
     BEFORE_ALL,
     TIME_MAX,
+    TIME_MIN,
     Deliver,
     Effects,
     Persist,
@@ -208,7 +209,10 @@ def test_a_replica_of_a_node_that_came_makes_its_first_state_of_the_log() -> Non
     assert one.hear(ENGINE, made) == [], "it has one"
     assert member().hear(ENGINE, made) == []
     one.batch(4, 5, 9_000)
-    assert one.made == 0, "nothing counts before the time is agreed on"
+    queue = one.machine.outgoing.queues["s"]
+    assert (one.made, queue.watermark) == (0, TIME_MIN), "nothing counts before the time is agreed on"
+    one.batch(6, 6, 9_001, switch=Switch(1, 9))
+    assert (one.made, queue.watermark) == (0, 9), "at once: nothing comes up to it"
 
 
 def test_a_snapshot_of_who_knows_other_nodes_is_refused_while_an_upgrade_is_under_way() -> None:
@@ -338,3 +342,16 @@ def test_a_crash_between_the_end_of_an_old_node_and_the_next_state_on_disk_loses
     assert to(again.hear("N-1/0", later), Ack) == [("N-1/0", Ack("s", Stamp(3, 0), 1, 1, CONFIG.window_events - 2))]
     ended = [("N/0", Ack("s", Stamp(2, 0), 2, 1, 2 + CONFIG.window_events))]
     assert to(again.hear("N/0", Batch("s", Stamp(2, 0), 2, (), TIME_MAX)), Ack) == ended
+
+
+def test_a_replica_takes_the_streams_of_rules_that_come() -> None:
+    wider = (*topology().nodes[:2], NodeSpec("M", Role.CORRELATION, ("a",), ("t",), 1))
+    top = msgspec.structs.replace(topology().nodes[2], inputs=("s", "t"))
+    both = side_by_side(topology(), Topology((*wider, top), (*topology().streams, schema("t"))), (), 1)
+    one = One(engine=None, name="app/0")
+    one.enter()
+    one.hear(OPERATOR, Rearrange(both))
+    one.hear(MEMBERSHIP, RecordIs(Record(2, both.founding().members, 1)))
+    batch = Batch("t", BEFORE_ALL, 0, (event(3, stream="t"),), 3)
+    assert kinds(one.hear("M-1/0", batch)) == ["Ack"]
+    assert one.machine.merge.size("t") == 1

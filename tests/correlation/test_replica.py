@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.correlation.one import (
     CAUGHT_UP,
     CONFIG,
@@ -15,6 +17,7 @@ from tests.correlation.one import (
     kinds,
     member,
     record_of,
+    stamp,
     to,
     topology,
 )
@@ -38,6 +41,7 @@ from unerring.correlation.messages import (
     AskMore,
     Elected,
     Enter,
+    Entered,
     Gossip,
     HasMore,
     LeaderDead,
@@ -59,6 +63,7 @@ from unerring.model import (
     Connected,
     Deliver,
     Disconnected,
+    ProtocolError,
     Report,
     Send,
     SetTimer,
@@ -77,6 +82,16 @@ def test_a_founding_member_begins_empty_and_says_so_to_all_upstream() -> None:
     effects = one.enter()
     assert to(effects, Ack) == [(name, Ack("a", BEFORE_ALL, 0, 1, CONFIG.window_events)) for name in ("src/0", "src/1")]
     assert (one.machine.incarnation, one.machine.holding) == (1, True)
+
+
+def test_who_has_not_entered_believes_nobody_but_a_keeper() -> None:
+    one = One()
+    forged = Entered(one.token, 1, True, one.layout.founding())
+    with pytest.raises(ProtocolError, match="Entered from N/1, which does not keep the membership record"):
+        one.hear("N/1", forged)
+    assert not one.machine.holding
+    one.hear("membership/b", forged)
+    assert one.machine.holding
 
 
 def test_events_are_processed_after_a_pause_at_once_and_within_it_together() -> None:
@@ -335,6 +350,17 @@ def test_the_time_of_an_upgrade_comes_with_what_an_engine_hands_over() -> None:
     one.hear(ENGINE, Produced((Batch("s", BEFORE_ALL, 0, made, 3, Switch(1, 2)),)))
     assert one.machine.outgoing.span.switch == Switch(1, 2)
     assert [each.stamp.time for each in one.machine.outgoing.queues["s"].events()] == [1, 2]
+
+
+def test_what_an_engine_hands_over_is_on_disk_once_it_is_enough_for_a_new_state() -> None:
+    one = One(engine=None, disk={}, durable_snapshot_events=3)
+    one.enter()
+    for number, writes in ((1, False), (2, False), (3, True), (4, False)):
+        batch = Batch("s", stamp(number - 1), number - 1, (event(number, stream="s"),), number)
+        assert ("Persist" in kinds(one.hear(ENGINE, Produced((batch,))))) is writes
+    again = One(engine=None, disk=one.disk)
+    again.enter(founding=False)
+    assert again.made == 3, "the fourth is handed over again"
 
 
 def test_a_sealer_makes_room_for_what_it_keeps_itself() -> None:
