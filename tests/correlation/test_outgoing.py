@@ -291,6 +291,24 @@ def test_a_stream_that_is_cut_has_room_for_what_its_parts_have() -> None:
     assert {queue.watermark for queue in made.queues.values()} == {9}
 
 
+def test_those_on_whose_account_a_queue_is_full_are_of_any_stream_and_of_its_parts() -> None:
+    made = outgoing(outgoing_events_max=2)
+    fill(made, 1, 2, stream="b")
+    assert made.waits_for() == ("N/0", "N/1")
+    shards = divided(low=2)
+    made = Outgoing("src/0", shards, shards.node("src").outputs, CorrelationConfig(outgoing_events_max=4))
+    made.read(shards.founding())
+    keyed = [Event("a", Stamp(1, number), (number,), {"k": number, "v": number}) for number in range(8)]
+    made.append("a", keyed)
+    assert made.waits_for() == ("low-s0/0", "low-s0/1", "low-s1/0", "low-s1/1")
+    first = made.queues["a@k:0of2"]
+    for number in (0, 1):
+        made.ack(f"low-s0/{number}", Ack("a@k:0of2", first.last, first.count, 1, 99))
+    made.prune()
+    assert (len(first), len(made.queues["a"])) == (0, 8), "the first event is of the other part"
+    assert made.waits_for() == ("low-s1/0", "low-s1/1")
+
+
 def test_a_feeder_is_told_once_of_each_step_and_not_while_there_is_no_room() -> None:
     made = outgoing(outgoing_events_max=2)
 
