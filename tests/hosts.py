@@ -109,6 +109,9 @@ def hidden_folders() -> list[str]:
 @contextlib.contextmanager
 def hosts(ip: Path, nft: Path, tag: str, given: Mapping[str, Path], more: Sequence[str] = ()) -> Iterator[Hosts]:
     """Hosts by name, with what each is given; `more` are addresses in the same network for other programs."""
+    gone = [own for own in OWN if Path(sys.prefix).is_relative_to(own)]
+    if gone:
+        raise RuntimeError(f"a host has a {gone[0]} of its own, and would not find {sys.prefix}: move this checkout")
     with network(ip, nft, tag, (*given, *more)) as joined:
         all_hosts = Hosts(joined, {})
         try:
