@@ -200,6 +200,8 @@ class Delivery:
 
     def _checked(self, position: Stamp | None) -> Stamp | None:
         """A position that the log can go on from."""
+        if position is not None and position.time > self.chain.refresh():
+            self.chain.refresh_index()  # retention may have removed what came next here, behind another driver
         through_us, base_us = self.chain.refresh(), self.chain.base.from_us
         name, where = self.record.name, self.record.to
         if position is not None and position.time > through_us:
