@@ -40,7 +40,7 @@ def test_repeated_messages(name: str) -> None:
 
 
 @pytest.mark.fixed_seeds
-@pytest.mark.parametrize("seed", [2, 7, 11])
-def test_nodes_that_were_led_astray_are_told_from_those_that_do_not_go_on(seed: int) -> None:
-    """Bounds of one are full of instances that never were; or all were told of later incarnations of themselves."""
-    assert rain("processes", 980_949_267_762_000_000 + seed).findings == []
+@pytest.mark.parametrize("seed", [980_949_267_762_000_002, 980_949_267_762_000_061, 77_000_000_011])
+def test_what_a_night_found(seed: int) -> None:
+    """Bounds of one are full of instances that never were; a view of millions; nobody calls a node by its own name."""
+    assert rain("processes", seed).findings == []

@@ -125,13 +125,10 @@ def _settle(played: Scenario, world: World) -> None:
             return
 
 
-def _were_led_astray(nodes: Sequence[ProcessNode], f: int) -> bool:
-    """Whether more than f nodes are where nothing new can begin, and say so: full of instances that never were, or
-    without a memory that nobody has. Whoever may speak as a peer can bring them there; a person has to repair it."""
-    lives = [node.shared.incarnations.lives for node in nodes]
-    nobody_knows = any(not one.whole and not one.old for one in lives)
-    full = [len(node.instances) >= node.shared.config.instances_max for node in nodes]
-    return sum(no_room or (nobody_knows and not one.whole) for no_room, one in zip(full, lives, strict=True)) > f
+def _are_full(nodes: Sequence[ProcessNode], f: int) -> bool:
+    """Whether more than f nodes are full of instances that never were: whoever may speak as a peer can fill small ones
+    without end."""
+    return sum(len(node.instances) >= node.shared.config.instances_max for node in nodes) > f
 
 
 class Hostility:
@@ -218,7 +215,7 @@ class Hostility:
         what = f"{kind} {type(message).__name__}"
         self.rain.kinds[what] = self.rain.kinds.get(what, 0) + 1
         if not self._repeated:
-            sender = self._sender(sender)
+            sender = self._sender(node, sender)
             try:
                 message = self._alters(message)
             except PeerError:
@@ -251,11 +248,13 @@ class Hostility:
                 self.world.at(self.world.now_us + 300 * MILLISECOND_US, lambda: self.world.start(node.name))
         return list(effects)
 
-    def _sender(self, sender: Address) -> Address:
+    def _sender(self, node: Node, sender: Address) -> Address:
         dice = self._chance.random()
-        if dice < 0.7:
-            return sender
-        return self._chance.choice(list(self.world.nodes) if dice < 0.9 else STRANGERS)
+        if dice >= 0.7:
+            sender = self._chance.choice(list(self.world.nodes) if dice < 0.9 else STRANGERS)
+        if sender == node.name:  # whoever calls under the name of the node that it calls is not let in
+            sender = next(name for name in self.world.nodes if name != node.name)
+        return sender
 
     def _note_finding(self, error: BaseException, message: str) -> None:
         last = [frame for frame in traceback.extract_tb(error.__traceback__) if "unerring" in frame.filename][-1]
@@ -321,7 +320,7 @@ class Hostility:
         while world.now_us < end_us and not world.broken and "probe" not in played.ends:
             world.run_until(world.now_us + 100 * MILLISECOND_US)
         nodes = [world.machine(name) for name in played.names]
-        if not world.broken and "probe" not in played.ends and not _were_led_astray(nodes, played.bounds.f):
+        if not world.broken and "probe" not in played.ends and not _are_full(nodes, played.bounds.f):
             answers = [node.query("probe") if node is not None and node.knows("probe") else None for node in nodes]
             self.rain.findings.append(Finding("a new instance does not end", "", repr(answers)[:WITNESS_CHARS]))
 
