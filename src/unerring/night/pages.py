@@ -138,16 +138,18 @@ def _storage(blows: Sequence[Blow]) -> str:
 
 
 def _mutation(modules: Sequence[Altered]) -> str:
-    rows: list[tuple[Any, ...]] = [
-        (f"`{m.module}`", m.sites, m.tried, m.killed, m.timed_out, f"{100 * m.killed / m.tried:.0f} %")
-        for m in modules
-        if m.tried
-    ]
-    tried, killed = sum(m.tried for m in modules), sum(m.killed for m in modules)
-    if tried:
-        sites, timed_out = sum(m.sites for m in modules), sum(m.timed_out for m in modules)
-        rows.append(("all", sites, tried, killed, timed_out, f"{100 * killed / tried:.0f} %"))
-    return "\n".join(_table(("module", "places", "tried", "killed", "too long", "score"), rows))
+    """A row for each package; what became of each module is in the file."""
+    packages: dict[str, list[Altered]] = {}
+    for one in modules:
+        if one.tried or one.timed_out:
+            packages.setdefault(one.module.partition("/")[0], []).append(one)
+    rows: list[tuple[Any, ...]] = []
+    for package, of in packages.items():
+        places, tried, killed, slow = (
+            sum(getattr(one, field) for one in of) for field in ("sites", "tried", "killed", "timed_out")
+        )
+        rows.append((package, len(of), places, tried, killed, slow, f"{100 * killed / max(tried, 1):.0f} %"))
+    return "\n".join(_table(("package", "modules", "places", "tried", "killed", "too long", "score"), rows))
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
