@@ -93,6 +93,9 @@ class KeyedMixing:
     """The same with a state for each key. A shard has some of the keys, and numbers nothing: `shard` is the form in
     which it sends what it makes of each stream."""
 
+    quiet = _KEY_QUIET
+    """After so long without an event of a key it gives outputs for that."""
+
     def __init__(
         self, schemas: Sequence[StreamSchema], columns: bool = False, shard: Mapping[str, Unnumbered] | None = None
     ) -> None:
@@ -110,7 +113,7 @@ class KeyedMixing:
             self._fire(key, state, time - 1, found)
             self._take(state, time, time * 31 + row.rank * 7 + ordinal * 3 + event.payload["v"])
             self._give(key, state, (time, row.rank, ordinal), found)
-            state.deadline = time + _KEY_QUIET
+            state.deadline = time + self.quiet
         for key in sorted(self.keys):
             self._fire(key, self.keys[key], through, found)
         return Fed({stream: self._formed(stream, found) for stream in self._schemas})
@@ -205,7 +208,7 @@ class KeyedRecalling(KeyedMixing):
         return _Recalled()
 
     def _take(self, state: Any, time: int, value: int) -> None:
-        state.recall(time, value, time - Recalling.LOOKS_BACK + _KEY_QUIET, self.salt)
+        state.recall(time, value, time - Recalling.LOOKS_BACK + self.quiet, self.salt)
 
     def restore(self, state: bytes) -> None:
         self.keys = dict(msgspec.msgpack.decode(state, type=list[tuple[int, _Recalled]]))

@@ -131,4 +131,4 @@ mutant(ProcessesLoops, "undoes the last round only", replica=broken.UndoesLastRo
 mutant(ProcessesBlocks, "leaves a late block as it is", replica=broken.LeavesLateBlocks)
 mutant(ProcessesBlocks, "leaves a child that lost a race", replica=broken.LeavesLostChildren)
 mutant(ProcessesBlocks, "decides within an atomic block", replica=broken.SplitsAtomicBlocks)
-mutant(ProcessesBlocks, "takes any answer for its own", replica=broken.TakesAnyAnswer)
+mutant(ProcessesBlocks, "takes any answer for its own", replica=broken.TakesAnyAnswer, seeds_max=200)

@@ -33,6 +33,7 @@ class Resharding(Upgrading):
         "old nodes ended",
     )
     shards_share = 1.0
+    keyed = KeyedRecalling
     keeps_all = False
     """Whether a new shard begins with the state of all keys."""
 
@@ -67,7 +68,7 @@ class Resharding(Upgrading):
         made = self.topology.made(node.name)
         if name not in self.shards:
             return Recalling(made, self.topology.streams if self.columns else (), salt, True)
-        return KeyedRecalling([schema(one, True) for one in made], self.columns, outputs_of(self.topology, node), salt)
+        return self.keyed([schema(one, True) for one in made], self.columns, outputs_of(self.topology, node), salt)
 
     # ---- the log -----------------------------------------------------------------------------------------------
 
@@ -105,7 +106,7 @@ class Resharding(Upgrading):
         made = OUTPUTS[name]
         rules: Recalling | KeyedRecalling = Recalling(made, (), salt, True)
         if name in self.shards:
-            rules = KeyedRecalling([schema(one, True) for one in made], False, None, salt)
+            rules = self.keyed([schema(one, True) for one in made], False, None, salt)
         stage = Stage(self.perfect.inputs(name), lambda rows, time: rules.feed(rows, time).outputs)
         found = perfect_run([stage], {known.name: streams[known.name] for known, _ in stage.inputs})
         return {stream: found.get(stream, []) for stream in made}
@@ -122,7 +123,13 @@ def _rule(node: NodeSpec) -> str:
     return node.shard_of or node.part or node.name
 
 
-mutant(Resharding, "a new shard begins with the state of all keys", keeps_all=True)
+class _Patient(KeyedRecalling):
+    """Its keys are still waited for when the new shards begin to count."""
+
+    quiet = Recalling.LOOKS_BACK - 1
+
+
+mutant(Resharding, "a new shard begins with the state of all keys", keeps_all=True, keyed=_Patient)
 mutant(Resharding, "it starts at the stamp instead of before it, with shards", looks_back=0)
 mutant(Resharding, "what comes under new names is taken at once", replica=broken.TakesAtOnce)
 mutant(Resharding, "old shards go on after the stamp", replica=broken.OldGoesOn)
