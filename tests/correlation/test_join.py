@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.correlation.table import line
 from unerring.correlation import CorrelationConfig
 from unerring.correlation.intake import Intake
@@ -19,7 +21,7 @@ from unerring.correlation.record import Member, Record, Standing
 from unerring.correlation.snapshot import Snapshot, encode, split
 from unerring.correlation.switching import AskLog
 from unerring.matching import MergeState
-from unerring.model import Deliver, Effects, Report, Send, Stamp
+from unerring.model import Deliver, Effects, ProtocolError, Report, Send, Stamp
 
 RETRY_US = 100
 WHOLE = Snapshot((), MergeState(0, ()), b"", (), (), ())
@@ -54,6 +56,13 @@ def registers(*names: str) -> Effects:
 
 def asked(name: str) -> Effects:
     return [Send(name, AskSnapshot(2))]
+
+
+def test_an_answer_with_more_numbers_than_marks_is_refused() -> None:
+    read = record()
+    join, _ = joining(read)
+    with pytest.raises(ProtocolError, match="1 marks from N1/0, and the numbers of 2"):
+        join.registered("N1/0", Registered(1, (("s1", Stamp(10)),), (1, 1)), read)
 
 
 def test_it_registers_at_all_upstream_replicas_again_and_again_until_they_answer() -> None:

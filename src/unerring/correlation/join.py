@@ -25,7 +25,7 @@ from unerring.correlation.messages import (
 from unerring.correlation.record import Record, Standing, node_of
 from unerring.correlation.snapshot import Assembly, Snapshot
 from unerring.correlation.switching import AskLog
-from unerring.model import Address, Deliver, Effects, FrameError, Report, Send, Stamp
+from unerring.model import Address, Deliver, Effects, FrameError, ProtocolError, Report, Send, Stamp
 
 _RETRY_NEVER = -(1 << 62)
 
@@ -52,6 +52,8 @@ class Join:
     def registered(self, sender: Address, answer: Registered, record: Record) -> bool:
         """Whether it stands in a record that is newer than this one."""
         counts = answer.counts or (0,) * len(answer.marks)
+        if len(counts) != len(answer.marks):
+            raise ProtocolError(f"{len(answer.marks)} marks from {sender}, and the numbers of {len(counts)}")
         marks = zip(answer.marks, counts, strict=True)
         self._marks[sender, answer.incarnation] = {stream: (mark, count) for (stream, mark), count in marks}
         member = record.members.get(sender)
