@@ -151,6 +151,20 @@ def test_under_a_partition_each_declares_at_least_what_is_lost_to_all() -> None:
     assert crowd.losses("south") == [(1, 3, None)], "a declared loss stands: the stream has gone on behind it"
 
 
+def test_the_last_event_of_an_epoch_that_was_closed_is_asked_for_though_it_is_the_only_one_missing() -> None:
+    """South has not heard of it; it learns from the next epoch where the closed one ended."""
+    crowd = Crowd("north", "south")
+    crowd.beat()
+    crowd.beat()
+    crowd.publish(b"1", b"2", hearers=("north", "south"))
+    crowd.publish(b"3", hearers=("north",))
+    crowd.disk["channel/closed_at"] = b"3"
+    crowd.boot()
+    crowd.beat()
+    crowd.pass_time()
+    assert (crowd.payloads("south"), crowd.losses("south")) == ([b"1", b"2", b"3"], [])
+
+
 def test_without_signatures_each_is_left_with_its_own_losses() -> None:
     crowd = Crowd("north", "south")
     crowd.producer = Producer("press", "press", {}, 1)

@@ -132,6 +132,27 @@ def test_replaced_objects_go_after_the_grace_time() -> None:
     assert times_of(opened(store)) == before
 
 
+def test_compacted_objects_that_were_merged_again_go_after_the_grace_time() -> None:
+    store, clock = MemoryStore(), Clock()
+    chain = fill(store, range(10, 50, 10))
+    compactor = Compactor(opened(store), SMALL, clock)
+    while compactor.step(everything=True):
+        pass
+    slow = opened(store)
+    [replaced] = names_in(store, "compacted")
+    chain.seal(60, rows_at([55]))
+    compactor = Compactor(opened(store), SMALL, clock)
+    while compactor.step(everything=True):
+        pass
+    [entry] = opened(store).index.entries
+    assert entry.through_us == 60
+    assert names_in(store, "compacted") == sorted([replaced, f"Burst/compacted/{entry.name}"])
+    assert times_of(slow, TIME_MIN) == times_of(opened(store)), "slow readers still find them"
+    clock.now_us += HOUR_US + 1
+    sweep(opened(store), clock())
+    assert names_in(store, "compacted") == [f"Burst/compacted/{entry.name}"]
+
+
 def test_what_all_registered_readers_have_passed_goes_earlier() -> None:
     store, clock = MemoryStore(), Clock()
     fill(store, range(10, 210, 10))

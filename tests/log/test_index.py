@@ -133,6 +133,7 @@ def test_a_sweep_takes_what_no_index_names_and_nothing_else() -> None:
         "compacted/notes.txt",
         "index/notes.txt",
         "parts/notes.txt",
+        "intake/notes/notes.txt",  # no source's folder: nobody claims a part there
     ]
     goes = [
         f"segments/{segment_name(7)}",
@@ -147,6 +148,26 @@ def test_a_sweep_takes_what_no_index_names_and_nothing_else() -> None:
     rest = sweep(opened(store), late_us, 1, whole=True)
     assert (rest.deleted, rest.complete, rest.pending, rest.swept_us) == (1, True, (), through_us)
     assert set(store._held) == {*before, *(f"Burst/{name}" for name in stays)}
+    assert times_of(opened(store)) == wanted
+
+
+@pytest.mark.usefixtures("short_pages")
+def test_a_whole_sweep_looks_at_what_pages_name_and_another_one_behind_it() -> None:
+    store = MemoryStore()
+    wanted = times_of(fill(store, range(10, 810, 10)))
+    compact(opened(store), CompactionConfig(period_us=30, segments_min=2, newest_kept=0))
+    late_us = wall_us() + 9 * HOUR_US
+    while sweep(opened(store), late_us, whole=True).deleted:
+        pass
+    chain = opened(store)
+    early, late = f"Burst/segments/{segment_name(25)}", f"Burst/segments/{segment_name(chain.index.through_us - 5)}"
+    assert 25 < chain.index.pages[-1].through_us < chain.index.through_us - 5
+    store.create(early, b"")
+    store.create(late, b"")
+    assert sweep(opened(store), late_us).deleted == 1
+    assert names_in(store, "segments") == [early], "only retention and a whole sweep look at what is long compacted"
+    assert sweep(opened(store), late_us, whole=True).deleted == 1
+    assert names_in(store, "segments") == []
     assert times_of(opened(store)) == wanted
 
 

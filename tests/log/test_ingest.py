@@ -172,6 +172,23 @@ def test_a_stream_ends_though_another_writer_sealed_meanwhile(tmp_path: Path) ->
     assert times_in(log.chain(READING.name)) == [1, 2, 9]
 
 
+def test_rows_behind_those_of_a_faster_writer_are_added_too(tmp_path: Path) -> None:
+    class Busy(MemoryStore):
+        """Another writer is faster, once, when the first rows are to be sealed."""
+
+        def create(self, name: str, data: bytes) -> bool:
+            if "/segments/" in name and chains:
+                chains.pop().seal(2, table([1, 2]))
+            return MemoryStore.create(self, name, data)
+
+    chains: list[Chain] = []
+    log = EventLog(Busy())
+    chains.append(log.create(READING))
+    result = ingest(log, write(tmp_path / "a.csv", rows([2, 3, 4])), READING, T)
+    assert (result.added, result.quarantined, result.through_us) == (2, {"late": 1}, 4)
+    assert times_in(log.chain(READING.name)) == [1, 2, 3, 4]
+
+
 def test_a_stream_that_is_complete_ends(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "log")
     assert ingest(log, write(tmp_path / "r.csv", rows([1])), READING, T, end=True).through_us == TIME_MAX

@@ -384,6 +384,26 @@ def test_what_tasks_wrote_is_claimed_until_the_intake_names_it() -> None:
     assert (last, left) == (14, [2, 1, 0, 2]), "what the chain has settled since waits no more"
 
 
+def test_an_intake_that_is_settled_is_looked_up_and_not_settled_again() -> None:
+    class Counting(MemoryStore):
+        def read(self, name: str) -> bytes | None:
+            asked.append(name)
+            return MemoryStore.read(self, name)
+
+        def open(self, name: str) -> Any:
+            asked.append(name)
+            return MemoryStore.open(self, name)
+
+    asked: list[str] = []
+    store = Counting()
+    intaker = Intaker(EventLog(store).create(SCHEMA, 3), "s", TIMES, SMALL)
+    made, _ = intaker.take(1, "1", job_of(store, [[(10, "a", 1), (40, "b", 2)]]), Watermark(25))
+    asked.clear()
+    assert intaker.newest() == made
+    assert asked
+    assert {name.rpartition("/")[0] for name in asked} == {intaker.intakes.folder}, "the chain is not asked"
+
+
 def test_a_large_intake_becomes_several_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("unerring.log.settling.ROWS_PER_SEGMENT", 50)
     store = MemoryStore()

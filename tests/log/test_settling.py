@@ -7,10 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from unerring.log import EventLog, Intake, MemoryStore, Parts, Spread
+from unerring.log.parts import part_interval
 from unerring.log.runs import Piece, RunFile
 from unerring.log.settling import cuts, overlapping_rows
 from unerring.log.taking import Order, TakeConfig, Taker
-from unerring.model import TIME_MIN
+from unerring.model import TIME_MIN, LogError
 
 from .test_intake import SCHEMA, TIMES, table_of
 
@@ -100,3 +101,30 @@ def test_a_run_holds_each_row_once_in_the_piece_of_its_bucket(monkeypatch: pytes
         found += zip(times, held.column("machine").to_pylist(), held.column("value").to_pylist(), strict=True)
     assert sorted(found) == sorted(rows)
     assert sum(piece.bytes for piece in run.pieces) < len(store.read(f"Reading/parts/{run.name}") or b"")
+
+
+def run_of(store: MemoryStore, rows: list[tuple[int, str, int]]) -> RunFile:
+    order = Order("Reading", SCHEMA, Spread(1), TIMES, "s", 1, TIME_MIN, None, (), TakeConfig())
+    taker = Taker(store, order, 0)
+    taker.take(table_of(rows))
+    [run] = taker.finish().runs
+    return run
+
+
+def test_a_runs_name_tells_exactly_the_times_of_its_rows() -> None:
+    """From there on the sweep takes it for garbage, or leaves it."""
+    store = MemoryStore()
+    EventLog(store).create(SCHEMA, 1)
+    assert part_interval(run_of(store, [(7, "a", 1), (5, "b", 2), (9, "a", 3)]).name) == (4, 9)
+
+
+def test_a_run_that_lies_there_damaged_is_not_taken_for_the_one_that_is_written() -> None:
+    store = MemoryStore()
+    EventLog(store).create(SCHEMA, 1)
+    rows = [(5, "a", 1), (7, "b", 2)]
+    run = run_of(store, rows)
+    assert run_of(store, rows) == run, "a task that is repeated writes the same"
+    name = f"Reading/parts/{run.name}"
+    store.replace(name, (store.read(name) or b"")[:-1])
+    with pytest.raises(LogError, match=rf"{run.name} is damaged: its bytes do not match its name; remove it"):
+        run_of(store, rows)

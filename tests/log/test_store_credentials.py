@@ -12,6 +12,7 @@ import pytest
 from tests.s3 import OWNER, S3Server
 from unerring.log import store_at
 from unerring.log.store import bucket
+from unerring.log.store.credentials import options_of
 from unerring.model import CallerError
 
 
@@ -72,3 +73,15 @@ def test_a_profile_that_cannot_be_used_is_named(
         store_at("s3://unerring/run").read("x")
     assert said in str(refused.value)
     assert "hush" not in str(refused.value)
+
+
+@pytest.mark.parametrize("endpoint", [None, "https://store.example"])
+@pytest.mark.parametrize(("scheme", "name"), [("s3", "AWS_ENDPOINT"), ("gs", "GOOGLE_BASE_URL")])
+@pytest.mark.usefixtures("home")
+def test_a_client_of_a_store_that_is_not_plain_never_speaks_plain_http(
+    monkeypatch: pytest.MonkeyPatch, endpoint: str | None, scheme: str, name: str
+) -> None:
+    monkeypatch.delenv(name, raising=False)
+    if endpoint:
+        monkeypatch.setenv(name, endpoint)
+    assert options_of(scheme, "unerring")["client_options"] == {"allow_http": False}
