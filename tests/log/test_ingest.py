@@ -277,6 +277,16 @@ def test_times_are_understood(tmp_path: Path, kind: str, written: str, times: Ti
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_nanoseconds_before_1970_are_rounded_down_in_every_kind_of_file(tmp_path: Path, kind: str) -> None:
+    moments = [-2001, -2000, -1, 999]
+    path = write(tmp_path / f"r.{kind}", [{**rows([1])[0], "ts": moment} for moment in moments])
+    log = EventLog(tmp_path / "log")
+    ingest(log, path, READING, Times("ts", "ns"))
+    chain = log.chain("Reading")
+    assert chain.read(-9, chain.through_us).column("time").to_pylist() == [-3, -2, -1, 0]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 def test_a_time_without_a_zone_is_not_guessed(tmp_path: Path, kind: str) -> None:
     given = [{**rows([1])[0], "ts": "1970-01-01T01:00:02"}]
     if kind == "parquet":

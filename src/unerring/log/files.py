@@ -397,8 +397,18 @@ def _moments(column: pa.ChunkedArray, times: Times) -> pa.ChunkedArray:
         return _in_range(column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()))
     unit_us = times.unit_us
     numbers = column.cast(pa.int64())
-    scaled = pc.multiply_checked(numbers, int(unit_us)) if unit_us >= 1 else pc.divide(numbers, int(1 / unit_us))
-    return _in_range(scaled)
+    if unit_us >= 1:
+        return _in_range(pc.multiply_checked(numbers, int(unit_us)))
+    return _in_range(_floored(numbers, round(1 / unit_us)))
+
+
+def _floored(numbers: pa.ChunkedArray, by: int) -> pa.ChunkedArray:
+    """Divided and rounded down, as times of every other kind are: Arrow rounds towards 0, which is up before 1970."""
+    import pyarrow.compute as pc
+
+    towards_zero = pc.divide(numbers, by)
+    above = pc.greater(pc.multiply(towards_zero, by), numbers)
+    return pc.subtract(towards_zero, above.cast("int64"))
 
 
 def _in_range(moments: pa.ChunkedArray) -> pa.ChunkedArray:
