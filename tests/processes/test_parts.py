@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from random import Random
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 import pytest
 
 from tests.processes.table import INSTANCE, Table, one_write
 from tests.processes.test_scale import CONFIG, NAMES, Three, waiting
-from unerring.model import InvariantBreach, Persist, Report
+from unerring.model import InvariantBreach, Persist, Report, Send
 from unerring.processes import node, replica
 from unerring.processes.config import ClusterBounds
 from unerring.processes.election import Election
 from unerring.processes.messages import (
     MESSAGES,
     Decided,
+    Fetch,
+    Heartbeat,
+    Lead,
     Mail,
     Outline,
     Post,
@@ -138,3 +141,19 @@ def test_an_instance_is_settled_by_whoever_knows_of_its_end() -> None:
     assert settled(Decided(0, decided("i"))) == (True, False)
     assert settled(Decided(0, end)) == (False, True)
     assert settled(Replicate(0, end)) == (False, True), "it had accepted it, and others know that it was decided"
+
+
+def test_who_is_told_that_an_instance_is_settled_and_knows_of_no_end_still_asks_for_what_it_missed() -> None:
+    machine = Three(msgspec.structs.replace(CONFIG, transfers_max=1)).nodes["n0"]
+    for name in ("a", "b"):
+        machine.handle("n1", Replicate(0, decided(name)), 2_000_000)
+
+    def asked(effects: list[Any]) -> list[tuple[str, Fetch]]:
+        sent = [effect for effect in effects if isinstance(effect, Send)]
+        return [(effect.to, effect.message) for effect in sent if isinstance(effect.message, Fetch)]
+
+    led = Heartbeat(tuple(Lead(name, 0, 1, ask_clean=False) for name in ("a", "b")))
+    assert asked(machine.handle("n1", led, 2_000_000)) == [("n1", Fetch("a", 0, 0))], "one after the other"
+    machine.handle("n2", Settled("b"), 2_000_000)
+    effects = machine.handle("n1", Decided(0, decided("a", group=1)), 2_000_000)
+    assert asked([*effects, *machine.timer("tick", 2_000_001)]) == [("n1", Fetch("b", 0, 0))]
