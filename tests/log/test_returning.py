@@ -12,7 +12,17 @@ import pytest
 from hypothesis import given, strategies as st
 
 from unerring.cli import main
-from unerring.log import EventLog, LogWriter, MemoryStore, Quarantine, Reason, WriterConfig, ingest
+from unerring.log import (
+    BadEvent,
+    EventLog,
+    LogWriter,
+    MemoryStore,
+    Quarantine,
+    Reason,
+    WriterConfig,
+    ingest,
+    is_encrypted,
+)
 from unerring.log.returning import Held, Returned, _placed, _Ready, bring_back, held
 from unerring.log.times import Times
 from unerring.model import TIME_MAX, CallerError, Stamp
@@ -120,6 +130,16 @@ def test_events_of_a_channel_keep_their_time_and_what_cannot_be_read_is_written_
     writer.seal()
     assert machines(log) == [(20, 0, "c"), (20, 1, "c")], "what the stream passed meanwhile"
     assert [one.sequence for one in held(log, "Burst")] == [3, 4]
+
+
+def test_bytes_of_a_stream_without_secrets_need_no_key_whatever_they_begin_with() -> None:
+    log = EventLog(MemoryStore())
+    log.create(BURST)
+    came = b"unerring encrypted 1\n by the publisher, for itself"
+    assert is_encrypted(came)
+    Quarantine(log.store, "Burst").add([BadEvent("p", 1, 1, Reason.UNDECODABLE, "not msgpack", came)])
+    [given] = held(log, "Burst", secrets=True)
+    assert (given.detail, given.raw) == ("not msgpack", came)
 
 
 def test_a_strict_stream_stays_strict_and_one_that_has_ended_ended(tmp_path: Path) -> None:

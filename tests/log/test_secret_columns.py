@@ -46,8 +46,6 @@ from unerring.log.runs import write_run
 from unerring.log.segments import Footer
 from unerring.model import TIME_MIN, CallerError, LogError, SchemaError, StreamSchema, all_shown, shown
 
-from .worlds import READING
-
 
 @stream(key="who", secret=("card", "limit", "seen"))
 class Payment:
@@ -467,17 +465,6 @@ def test_quarantine_tells_no_bytes_and_gives_them_back(ring: Path, monkeypatch: 
     monkeypatch.delenv(KEYS_VARIABLE)
     with pytest.raises(MissingKey, match="the quarantine of stream Payment may hold secret values"):
         quarantine.add([late])
-
-
-def test_bytes_of_a_stream_without_secrets_are_given_as_they_came_whatever_they_begin_with(ring: Path) -> None:
-    store = MemoryStore()
-    log = EventLog(store)
-    log.create(READING, 2)
-    came = encrypt_bytes(b"a publisher's own", "Payment", ("w1",), "something else")
-    assert is_encrypted(came)
-    Quarantine(store, "Reading").add([BadEvent("p", 0, 1, Reason.UNDECODABLE, "not msgpack", came)])
-    [given] = held(log, "Reading", secrets=True)
-    assert (given.detail, given.raw) == ("not msgpack", came)
 
 
 def test_a_writer_encrypts_what_it_takes_and_what_it_refuses(ring: Path) -> None:
