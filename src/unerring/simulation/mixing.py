@@ -111,7 +111,7 @@ class KeyedMixing:
             time, ordinal = event.stamp
             state = self.keys.setdefault(key, self._begin())
             self._fire(key, state, time - 1, found)
-            self._take(state, time, time * 31 + row.rank * 7 + ordinal * 3 + event.payload["v"])
+            self._take(state, time, time * 31 + row.rank * 7 + ordinal * 3 + (event.payload["v"] or 0))
             self._give(key, state, (time, row.rank, ordinal), found)
             state.deadline = time + self.quiet
         for key in sorted(self.keys):

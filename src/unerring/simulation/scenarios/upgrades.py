@@ -397,5 +397,6 @@ mutant(
     "upstreams do not wait for new nodes",
     source=broken.RegistersStrangers,
     replica=broken.StrangersAtReplicas,
+    seeds_max=200,
 )
 mutant(Upgrading, "old nodes end before everybody has passed", waits=False)
